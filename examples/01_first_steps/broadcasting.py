@@ -2,8 +2,9 @@ r"""
 Broadcasting: what forward expands, backward must sum
 =====================================================
 
-You will write gradients for inputs whose shapes differ. You will also see what the engine does with a gradient of the
-wrong shape: sometimes it raises an error, and sometimes it silently sums the gradient.
+You will write gradients for inputs whose shapes differ. You will also see what the autograd engine, which runs
+backward, does with a gradient of the wrong shape:
+sometimes it raises an error, and sometimes it silently sums the gradient.
 """
 
 # %%
@@ -138,9 +139,9 @@ for input_shape, returned in [
         print(f"input {input_shape!s:7} returned {returned!s:7} raises: {str(error).partition(' - ')[2]}")
 
 # %%
-# The engine raises an error for a gradient that is too small. It silently sums a gradient that is too *large*, if the
-# input could be broadcast to the shape of the gradient. If the missing sum is the only mistake in backward, the result
-# is right.
+# The engine silently sums a gradient that is too *large*, if the input could be broadcast to the shape of the
+# gradient. For any other wrong shape, it raises an error. If the missing sum is the only mistake in backward, the
+# result is right.
 #
 # But the silent sum hides the bug below. Forward squeezes ``weight`` from shape ``(n, 1)`` to ``(n,)``, and backward
 # forgets to do so. So the product of the vector ``grad_output`` and this column is a matrix. The engine sums the matrix
@@ -174,11 +175,11 @@ except RuntimeError as error:
     print("gradcheck:", str(error).splitlines()[0])
 
 # %%
-# An explicit ``sum_to_shape`` would raise no error here either, because a tensor of shape ``(3, 3)`` can be summed to
-# shape ``(3,)``. To find such a bug, assert the shape in backward *before* the sum: the product must have the shape of
-# the output. After the sum, the shape is right even if the numbers are wrong. Also run gradcheck with a different size
-# for each dimension, and without a size of 1 that forward does not need. If ``n`` is 1, the product above has a single
-# element, so its gradient is right, and gradcheck finds no mistake.
+# An explicit ``sum_to_shape`` would raise no error here either, because a tensor of shape ``(3, 3)`` can be summed
+# to shape ``(3,)``. To find such a bug, assert the shape in backward *before* the sum: the product must have the shape
+# of the output. After the sum, the shape is right even if the numbers are wrong. Also run gradcheck with a different
+# size for each dimension, and use a size of 1 only where forward needs it. If ``n`` is 1, the product above has a
+# single element, so its gradient is right, and gradcheck finds no mistake.
 
 grad_output = torch.ones(3, dtype=torch.float64)
 wrong, right = grad_output * weight, grad_output * weight.squeeze(1)

@@ -10,8 +10,8 @@ layer in which a mask keeps most weights at 0, and see a network that learns alt
 # When to use it
 # --------------
 #
-# Do not call the recipe ``matmul``, because :func:`torch.matmul` computes the same product at the same cost. Copy its
-# backward into a ``Function`` of your own that multiplies matrices, for example a low-rank layer, a layer with
+# Do not call the recipe ``matmul``, because :func:`torch.matmul` computes the same product at the same cost. Copy the
+# recipe's backward into a ``Function`` of your own that multiplies matrices, for example a low-rank layer, a layer with
 # quantized weights, or attention.
 #
 # Use ``masked_linear`` for a layer in which most weights are missing, because you pruned them or never had them. The
@@ -64,7 +64,7 @@ from autograd_cookbook.recipes.matmul import masked_linear, matmul
 #
 # The next cell multiplies a batch by one shared weight. If backward first computes a product for each batch element, as
 # ``torch.bmm`` with ``expand`` does, it holds a weight gradient for *every* element at the same time. In the figure,
-# its peak memory grows with the batch size:
+# the peak memory of this version grows with the batch size:
 
 weight = torch.randn(128, 128, requires_grad=True)
 
@@ -151,7 +151,7 @@ for name, layer in (("zeroed once", F.linear), ("masked_linear", lambda x, w: ma
 #
 # :math:`Y = X X` needs no new rule. The differential is :math:`dY = dX\, X + X\, dX`, so each use of :math:`X` gives
 # one term of the gradient: :math:`\bar{X} = \bar{Y} X^{\mathsf H} + X^{\mathsf H} \bar{Y}`. If you pass one tensor for
-# both arguments, backward returns two gradients, and the engine adds them:
+# both arguments, backward returns two gradients, and the autograd engine, which runs backward, adds them:
 
 square = torch.randn(3, 3, dtype=torch.float64, requires_grad=True)
 incoming = torch.randn(3, 3, dtype=torch.float64)
@@ -253,16 +253,16 @@ assert losses["transpose missing"][-1] < 0.2 * losses["transpose missing"][0]
 assert losses["right"][-1] < 0.5 * losses["transpose missing"][-1]
 
 # %%
-# The layers adapt to the wrong gradient, as networks with random feedback weights do (Lillicrap and others, Nature
-# Communications 2016). Their loss falls more slowly, so it is easy to suspect a bad learning rate instead of a wrong
-# gradient.
+# The layers adapt to the wrong gradient, as networks do whose backward uses fixed random weights instead of the
+# transpose (Lillicrap and others, Nature Communications 2016). Their loss falls more slowly, so it is easy to suspect a
+# bad learning rate instead of a wrong gradient.
 #
 # What it costs
 # -------------
 #
 # .. costs::
 #
-# ``matmul`` keeps its two factors, which the caller keeps anyway. The same layer written with torch's operations also
+# ``matmul`` keeps its two factors, which the caller keeps anyway. A masked layer written with torch's operations also
 # keeps the product ``w * m``, which is as large as the weight, even when you compile it:
 
 x, weight = (torch.randn(n, 1000, requires_grad=True) for n in (16, 1000))

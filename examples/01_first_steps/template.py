@@ -29,8 +29,8 @@ You will write a ``torch.autograd.Function`` in the form that also works under `
 # ------------
 #
 # Backward receives :math:`\bar{Y} = \partial L / \partial Y`, the gradient of the loss :math:`L` for each output
-# element. It returns the gradient for each input element, which is a vector-Jacobian product. For :math:`Y = X W^\top +
-# b`, these gradients are
+# element. It returns the gradient for each input element, which is called a vector-Jacobian product (:math:`\bar{Y}`
+# times the derivatives of :math:`Y`). For :math:`Y = X W^\top + b`, these gradients are
 #
 # .. math::
 #
@@ -47,6 +47,7 @@ You will write a ``torch.autograd.Function`` in the form that also works under `
 #
 # A ``Function`` has three static methods. ``forward`` only computes the output. ``setup_context`` saves what backward
 # needs. ``backward`` returns one value per input, in order, and None for an input without a gradient.
+# ``generate_vmap_rule = True`` lets PyTorch derive the rule for ``vmap`` from these methods.
 #
 # .. recipe:: linear
 #
@@ -202,8 +203,9 @@ except RuntimeError as error:
     print(str(error).splitlines()[0])
 
 # %%
-# The older form is ``forward(ctx, ...)`` without ``setup_context``. It computes the same gradients, but
-# transforms such as ``torch.func.grad`` refuse it:
+# The older form is ``forward(ctx, ...)`` without ``setup_context``. It computes the same gradients, but transforms
+# such as ``torch.func.grad`` refuse it. Without ``generate_vmap_rule = True`` or a ``vmap`` method of its own, ``vmap``
+# refuses the form with ``setup_context``, too:
 
 
 class OldStyle(Function):
@@ -218,10 +220,17 @@ class OldStyle(Function):
         return 2 * input * grad_output
 
 
-try:
-    torch.func.grad(lambda x: OldStyle.apply(x).sum())(x.detach())
-except RuntimeError as error:
-    print(f"torch {torch.__version__}: {str(error)[:160]} ...")
+input, weight = x.detach(), w.detach()
+for refused in (
+    lambda: torch.func.grad(lambda input: OldStyle.apply(input).sum())(input),
+    lambda: torch.func.vmap(lambda row: Unguarded.apply(row, weight))(input),
+):
+    try:
+        refused()
+    except RuntimeError as error:
+        print(f"torch {torch.__version__}: {str(error)[:160]} ...")
+    else:
+        raise AssertionError("torch does not refuse it")
 
 # %%
 # What it costs

@@ -10,7 +10,8 @@ another training result than clipping afterwards.
 # When to use it
 # --------------
 #
-# To shorten long optimizer steps, call :func:`torch.nn.utils.clip_grad_norm_` after backward.
+# To limit the norm of the gradient of all parameters together, call :func:`torch.nn.utils.clip_grad_norm_` after
+# backward.
 #
 # Clip *inside* backward in two cases, in which clipping afterwards is too late:
 #
@@ -34,7 +35,8 @@ another training result than clipping afterwards.
 # The gradient
 # ------------
 #
-# With the bound :math:`c`, the two ways to clip the gradient :math:`\bar{y}` of a tensor are
+# A bar marks a gradient. Backward gets :math:`\bar{y}` and returns :math:`\bar{x}`. With the bound :math:`c`, the two
+# ways to clip are
 #
 # .. math::
 #
@@ -44,7 +46,8 @@ another training result than clipping afterwards.
 # In a linear layer, an *example* is one row of the input. Example :math:`n` adds the matrix :math:`\bar{Y}_n X_n^\top`
 # to the gradient of the weight. This matrix is the product of two vectors, so its norm is :math:`\lVert \bar{Y}_n
 # \rVert \lVert X_n \rVert`. So backward can compute the clipping factor :math:`f_n` of each example without computing
-# the matrix:
+# the matrix. With a bias, the norm includes the gradient of the bias, and :math:`f_n` scales this gradient, too. The
+# gradient of the input is not clipped:
 #
 # .. math::
 #
@@ -152,8 +155,9 @@ for size, after in ((442, 2000.0), (32, float("inf")), (32, 2000.0), (32, 1000.0
     assert (error > 100) == (size == 442 or after > 2000)
 
 # %%
-# Huber's loss also limits the influence of large residuals. If you pass the *prediction* of a squared loss through
-# ``clip_gradient_value``, you get the gradient of Huber's loss:
+# Huber's loss also limits the influence of large residuals. If you pass the *prediction* of a summed loss
+# :math:`\frac{1}{2} r^2` with residuals :math:`r` through ``clip_gradient_value``, you get the gradient of Huber's
+# loss:
 
 residuals = torch.linspace(-3, 3, 101)
 predictions = residuals.clone().requires_grad_()
@@ -202,8 +206,10 @@ for grad in (torch.full((100,), 1e4, dtype=torch.float16), torch.full((100,), 1e
 
 # %%
 # The gradients above are finite, and only their norm overflows. If an *element* is infinite or NaN, clipping by norm
-# makes it NaN, so the ``GradScaler`` of mixed-precision training still detects the overflow. Clipping by value makes an
-# infinite gradient finite, as in torch, so the ``GradScaler`` does not detect it:
+# makes it NaN, so the ``GradScaler`` of mixed-precision training still detects the overflow. The gradients that reach
+# the recipe contain the factor of the ``GradScaler``, so multiply the bound by ``scaler.get_scale()``. Clipping by
+# value makes an infinite gradient finite, as torch's ``clip_grad_value_`` does, so the ``GradScaler`` does not detect
+# it:
 
 for bad in (torch.inf, torch.nan):
     grad = torch.tensor([bad, 1.0])
@@ -216,9 +222,9 @@ for bad in (torch.inf, torch.nan):
 # -----------------
 #
 # By default, a loss is a mean over the batch, so the gradient of each example is divided by the batch size. With DDP,
-# it is divided by the batch size of one rank. If you chose the bound without this division, it then clips nothing.
-# Divide the bound by the same number. If the loss is also a mean over several outputs of an example, divide by their
-# number, too. In the next cell, each example has one output:
+# it is divided by the batch size of one rank. If you chose the bound without this division, it then clips too little,
+# here nothing. Divide the bound by the same number. If the loss is also a mean over several outputs of an example,
+# divide by their number, too. In the next cell, each example has one output:
 
 
 def share_clipped(reduction, bound):
@@ -277,8 +283,8 @@ assert clamped.tolist() == [0, 100, 0]
 # The recipes keep no bytes for backward in addition to their arguments. ``clip_gradient_norm`` takes longer than a
 # plain norm, because it divides by the largest element first, so that no square overflows.
 #
-# For the linear layer, a composition of torch operations makes a copy of the weight for each example. The usual way,
-# :func:`torch.func.vmap` over :func:`torch.func.grad`, also stores the gradient of each example:
+# To clip each example of a linear layer, a composition of torch operations makes a copy of the weight for each example.
+# The usual way, :func:`torch.func.vmap` over :func:`torch.func.grad`, also stores the gradient of each example:
 
 inputs, weight = torch.randn(512, 128), torch.randn(64, 128)
 

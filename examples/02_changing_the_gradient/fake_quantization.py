@@ -14,10 +14,10 @@ were no rounding. You will also train the distance between two levels together w
 # with rounding. Round the trained weights instead.
 #
 # PyTorch's :func:`torch.fake_quantize_per_tensor_affine` has the same gradient as ``fake_quantize``, so use torch's
-# function in most cases. Use the recipe to change the gradient, or to work in float64. It also saves torch's mask of
-# one byte per element, but only if the input is in memory anyway, as a weight is: see "What it costs". The distance
-# between two levels is called the step here, and ``scale`` in PyTorch. To learn the step, use ``learned_step_size``,
-# because torch has only a private function for it, which may change in any release.
+# function in most cases. Use the recipe to change the gradient, or to work in float64. It also avoids torch's mask of
+# one byte per element, but this reduces the memory only if the input is in memory anyway, as a weight is: see "What it
+# costs". The distance between two neighboring levels is called the step here, and ``scale`` in PyTorch. To learn the
+# step, use ``learned_step_size``, because torch has only a private function for it, which may change in any release.
 #
 # The gradient
 # ------------
@@ -69,7 +69,7 @@ from autograd_cookbook.recipes.fake_quantization import fake_quantize, initial_s
 # -----------
 #
 # The next cells train a network of three layers for handwritten digits in float32. Then they round its weights, or
-# train the weights for 50 more steps with rounding in forward.
+# train the weights for 50 more optimizer steps with rounding in forward.
 
 digits = load_digits()
 images, labels = torch.tensor(digits.data / 16, dtype=torch.float32), torch.tensor(digits.target)
@@ -200,9 +200,9 @@ assert abs(searched - accuracies["trained, step learned"][0]) < 0.03
 # %%
 # The accuracy is about the same. So in this example, learning the step only replaces the search.
 #
-# In float32, the recipe returns the values and gradients of torch's function bit by bit, also halfway between two
-# levels. In float64, torch's function rounds the step to float32. In both dtypes, torch's function turns NaN into the
-# lowest level, which hides that the network has diverged. The recipe returns NaN.
+# In float32, the recipe returns the values and gradients of torch's function bit for bit, also halfway between two
+# levels. In float64, torch's function rounds the step to float32. In both dtypes, torch's function here turns NaN into
+# the lowest level, which hides that the network has diverged. The recipe returns NaN.
 
 x = (torch.arange(-200, 200) * 0.05).requires_grad_()
 for scale, zero_point in ((0.1, 0), (0.3, 3), (0.7, -8)):
@@ -223,14 +223,15 @@ for value in (0.31, float("nan")):
 # In QAT (quantization-aware training), the scale and the zero point come from one of three places:
 #
 # * **An observer** computes both in forward from the smallest and the largest value that it has seen. Scale and zero
-#   point are buffers, so no optimizer changes them. This is the default of ``torch.ao.quantization``, and
-#   ``disable_observer()`` freezes them after some epochs.
+#   point are buffers, so no optimizer changes them. This is the default of ``torch.ao.quantization``. To freeze them
+#   after some epochs, call ``disable_observer()``.
 # * **A calibration** before training sets them once, as for quantization without training.
 # * **A gradient**: the scale is a parameter, as in LSQ.
 #
-# The next cell takes one step in each mode of ``_LearnableFakeQuantize``, a private module of PyTorch. In a new module,
-# the scale has a gradient, but the observer replaces the scale in each forward. So the optimizer has no effect on the
-# scale. Call ``enable_param_learning()`` after some forwards with the observer, and the observer stops:
+# The next cell takes one optimizer step in each mode of ``_LearnableFakeQuantize``, a private module of PyTorch. In a
+# new module, the scale has a gradient, but the observer replaces the scale in each forward. So the optimizer has no
+# effect on the scale. Call ``enable_param_learning()`` after some forwards with the observer, and the observer stops.
+# After ``enable_static_estimate()``, the observer sets the scale again, and the scale gets no gradient:
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -324,8 +325,8 @@ for name, function in {"early": EarlyMask.apply, "recipe": fake_quantize}.items(
     assert bool(gradient[x < 0].any()) == (name == "recipe")
 
 # %%
-# ``gradcheck`` cannot find this mistake, because it rejects both the wrong and the right version. The audit finds it if
-# you pass a function that has the intended gradient as ``surrogate``:
+# ``gradcheck`` cannot find this mistake, because it rejects both the wrong and the right version. The function
+# ``audit`` of ``autograd_cookbook`` finds it if you pass, as ``surrogate``, a function that has the intended gradient:
 
 declared = torch.fake_quantize_per_tensor_affine
 report = audit(EarlyMask.apply, (x, 0.125, 8, 0, 15), surrogate=declared, only=["first_order"])
@@ -336,9 +337,9 @@ assert not report.ok
 # The second mistake is to forget the factor :math:`1 / \sqrt{N q_{\max}}`. The next cell shows the effect. For each
 # layer, it computes two relative gradients: the gradient of the step divided by the step, and the norm of the weights'
 # gradient divided by the norm of the weights. It prints the first divided by the second. If this ratio is about 1, step
-# and weights change equally fast. Without the factor, SGD makes the steps jump, and some become negative. With a
-# learning rate that works for the right version, the network does not recover. Adam divides each gradient by its own
-# size, so the missing factor does no harm here.
+# and weights change equally fast. Without the factor, SGD changes the quantization steps too much at once, and some
+# become negative. With a learning rate that works for the right version, the network does not recover. Adam divides
+# each gradient by its own size, so the missing factor does no harm here.
 
 for name, optimizer, lr in (("SGD", torch.optim.SGD, 0.3), ("Adam", torch.optim.Adam, 5e-3)):
     for factor in (None, 1.0):

@@ -15,8 +15,8 @@ that is deliberately not the true derivative.
 # instead. To round numbers, start with the simpler :doc:`straight-through estimator
 # </cookbook/02_changing_the_gradient/straight_through>`, whose gradient is constant.
 #
-# The larger the slope of the surrogate, the closer to the threshold an input must be to get a large gradient. Move the
-# slider to change the slope:
+# The larger the slope :math:`\beta` of the surrogate (how fast it falls away from the threshold), the closer to the
+# threshold an input must be to get a large gradient. Move the slider to change the slope:
 #
 # .. slider:: surrogate
 #
@@ -27,7 +27,7 @@ that is deliberately not the true derivative.
 #
 # The threshold :math:`[x > 0]` is 1 where :math:`x > 0`, and 0 elsewhere. Its derivative is 0 except at one point.
 # Backward uses another function :math:`h` instead, which has the form of a bump at the threshold. The recipe offers
-# three forms with height 1 and slope :math:`\beta`:
+# three forms with height 1 and slope :math:`\beta`, of which the first is called fast sigmoid and the last triangle:
 #
 # .. math::
 #
@@ -152,19 +152,19 @@ assert min(runs["triangle, slope 3"][0]) == runs["triangle, slope 3"][0][0]
 #
 # A spike has two effects: it is the output, and it resets the potential. You can subtract ``fired`` or
 # ``fired.detach()`` from the potential. Both give the same numbers in forward. In backward they differ, because only
-# ``fired`` passes a gradient through the reset. A reset that you write as a separate tensor of ones, without the
-# surrogate, acts like ``fired.detach()``. With the decay :math:`\lambda`, the potential :math:`v` and the surrogate
-# :math:`h`, the derivative from one step to the next is
+# ``fired`` passes a gradient through the reset. A reset that you compute without the surrogate, for example as
+# ``(potential > 1).float()``, acts like ``fired.detach()``. With the decay :math:`\lambda`, the potential :math:`v` and
+# the surrogate :math:`h`, the derivative from one step to the next is
 #
 # .. math::
 #
 #    \frac{\partial v_{t+1}}{\partial v_t} = \lambda\,(1 - h) \;\text{ with the gradient,} \qquad
 #    \frac{\partial v_{t+1}}{\partial v_t} = \lambda \;\text{ with the detached reset.}
 #
-# Near the threshold, :math:`h` is about 1. So with the gradient, this derivative is about 0, and the gradient of
-# earlier steps vanishes. If the surrogate is higher than 1, the derivative is negative near the threshold, which can
-# harm training. The next cell prints the derivative of the second potential with respect to the first current, which is
-# just above the threshold. Then the cell trains with both resets:
+# Near the threshold, :math:`h` is about 1. So with the gradient, this derivative is about 0, and the gradient that goes
+# through the potential to earlier steps vanishes. If the surrogate is higher than 1, the derivative is negative near
+# the threshold, which can harm training. The next cell prints the derivative of the second potential with respect to
+# the first current, which is just above the threshold. Then the cell trains with both resets:
 
 
 def through_the_reset(height, detach_reset):
@@ -193,10 +193,10 @@ for name in ("fast sigmoid, slope 2", "triangle, slope 1"):
     assert bests[name][0] < bests[name][1]
 
 # %%
-# In this small example with a surrogate of height 1, training is better when the reset has its gradient. On other tasks
-# the detached reset can be better, so compare both. If the surrogate is higher than 1, or if the sequences are long,
-# start with the detached reset. `Zenke and Vogels <https://doi.org/10.1162/neco_a_01367>`_ found that the scale of the
-# surrogate matters much more than its form.
+# In this small example with a surrogate of height 1, training is better when the reset has its gradient. On other
+# tasks the detached reset can be better, so compare both. If the surrogate is higher than 1, or if the sequences are
+# long, start with the detached reset. `Zenke and Vogels <https://doi.org/10.1162/neco_a_01367>`_ found that the height
+# of the surrogate matters much more than its form.
 #
 # How to test it
 # --------------
@@ -212,15 +212,16 @@ else:
     raise AssertionError
 
 # %%
-# To test the gradient, write a function that has the same values and the *intended* gradient, computed by autograd. For
-# this purpose, take a function :math:`g` whose derivative is the surrogate. Add :math:`g(x) - g(x)` to the threshold,
-# and detach the second :math:`g(x)`. This adds 0 to the value and :math:`g'(x)` to the gradient. The audit compares
-# values and gradients of your ``Function`` with this one:
+# To test the gradient, write a function that has the same values and the *intended* gradient, computed by autograd.
+# For this purpose, take a function :math:`g` whose derivative is the surrogate. Add :math:`g(x) - g(x)` to the
+# threshold, and detach the second :math:`g(x)`. This adds 0 to the value and :math:`g'(x)` to the gradient. The
+# function ``audit`` of ``autograd_cookbook`` compares values and gradients of your ``Function`` with those of the
+# function that you pass as ``surrogate``:
 
 
 def declared(x, slope=2.0):
     smooth = x / (1 + slope * x.abs())
-    return (x > 0).to(x.dtype) + smooth - smooth.detach()
+    return (x > 0).to(x.dtype) + (smooth - smooth.detach())
 
 
 class Careless(Function):

@@ -13,10 +13,12 @@ torch's functions are already right at these points.
 # Use these functions if your loss is finite but a gradient is NaN. Typical reasons are the mean of an empty group, a
 # probability of exactly 0, and a vector of zeros.
 #
-# First check whether a torch function is enough. PyTorch's vector norms have gradient 0 at 0, and standard deviations
-# have it if the computed deviation is exactly 0. In float32, value and gradient of :func:`torch.nn.functional.softplus`
-# are accurate unless the result is subnormal. Use a recipe for the second derivative of softplus or of a norm at 0, for
-# ``xlogy`` if both arguments need gradients, and for a root or a quotient that is not part of a norm.
+# First check whether a torch function is enough. PyTorch's vector norms have gradient 0 at 0. Its standard deviation
+# has gradient 0 if the computed deviation is exactly 0. In float32, value and gradient of
+# :func:`torch.nn.functional.softplus` are accurate unless the result is subnormal (so close to 0 that it is stored with
+# fewer digits). Use ``softplus`` if you need its second derivative, ``safe_sqrt`` for a root outside of a norm and for
+# the second derivative of a norm at 0, ``xlogy`` if both arguments need gradients, and ``safe_divide`` for a quotient
+# outside of a norm.
 #
 # The gradient
 # ------------
@@ -25,8 +27,8 @@ torch's functions are already right at these points.
 # recipes, a star marks the complex conjugate.
 #
 # The product of 0 and infinity is NaN, also in backward. For example, :math:`x \log x` has the limit 0 at 0, but
-# backward computes :math:`0 \cdot 1/0` there. A safe backward computes the limit of the derivative if the limit exists,
-# and otherwise returns 0:
+# backward computes :math:`0 \cdot 1/0` there. A safe backward computes the limit of the derivative if this limit exists
+# and is finite, and otherwise returns 0:
 #
 # .. math::
 #
@@ -209,9 +211,9 @@ for length in (torch.linalg.vector_norm, lambda point: safe_sqrt(point.square().
     assert second.isnan().all() == (length is torch.linalg.vector_norm)
 
 # %%
-# With two ``where``, derivatives of every order are finite, with the value 0 at 0. The recipe keeps fewer bytes, and
-# you cannot forget one ``where``. Another common fix, ``sqrt(x + eps)``, changes the result. For :math:`x = 10^{-8}`
-# and :math:`\varepsilon = 10^{-6}`, the result changes by this factor:
+# With two ``where``, derivatives of every order are finite, and they are 0 at :math:`x = 0`. The recipe keeps fewer
+# bytes, and you cannot forget one ``where``. Another common fix, ``sqrt(x + eps)``, changes the result. For :math:`x =
+# 10^{-8}` and :math:`\varepsilon = 10^{-6}`, the result changes by this factor:
 
 small = torch.tensor(1e-8, dtype=torch.float64)
 print(f"{float((small + 1e-6).sqrt() / small.sqrt()):.1f}")

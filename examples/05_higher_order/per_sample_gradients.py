@@ -3,26 +3,28 @@ Per-sample gradients: vmap, and a rule of your own for it
 =========================================================
 
 You will compute the gradient of every sample of a batch in one pass, and clip each of them for private training. You
-will also write the rule that lets ``vmap`` pass through code that it can't trace.
+will also write the rule that lets ``vmap``, which runs a function of one sample on a whole batch, pass through code
+that it can't trace.
 """
 
 # %%
 # When to use it
 # --------------
 #
-# Use per-sample gradients for differentially private training, influence functions, the gradient-noise scale, or to see
-# which samples dominate a batch. If you only need the sum or the mean, a plain backward is cheaper. A custom function
-# in the model needs one line, ``generate_vmap_rule = True``, if it consists of torch operations. Otherwise write its
-# ``vmap`` by hand: for NumPy, for a kernel, or for a solver that takes whole batches. Real private training also needs
-# random sampling, and a privacy accountant that adds up how much privacy each step spends. The library Opacus has both.
+# Use per-sample gradients for differentially private training, influence functions (how one sample changes the trained
+# model), the gradient-noise scale (how much the samples' gradients differ), or to see which samples dominate a batch.
+# If you only need the sum or the mean, a plain backward is cheaper. A custom function in the model needs one line,
+# ``generate_vmap_rule = True``, if it consists of torch operations. Otherwise write its ``vmap`` by hand: for NumPy,
+# for a kernel, or for a solver that takes whole batches. Real private training also needs random sampling, and a
+# privacy accountant that adds up how much privacy each step spends. The library Opacus has both.
 #
 # The gradient
 # ------------
 #
-# Backward sums over the batch, so the gradients :math:`g_i` of single samples never exist. ``vmap`` runs the gradient
-# of one sample with a batch dimension that the code does not see. For private training with a batch of :math:`B`
-# samples, each gradient is then clipped to the norm :math:`C`, and noise of standard deviation :math:`\sigma C` is
-# added. This limits the effect of one sample:
+# Backward sums over the batch, so the gradients :math:`g_i` of single samples never exist. ``vmap`` takes code that
+# computes the gradient of one sample, and runs it on the whole batch. The code does not see the batch dimension. For
+# private training with a batch of :math:`B` samples, each gradient is then clipped to the norm :math:`C`, and noise of
+# standard deviation :math:`\sigma C` is added to their sum. This limits the effect of one sample:
 #
 # .. math::
 #
@@ -237,8 +239,8 @@ print("columns", [isotonic_regression(c).tolist() for c in x.mT])
 
 # %%
 # The columns are wrong, and PyTorch raises no error. ``gradcheck`` does not map the function (``check_batched_grad``
-# maps only its backward), and most tests map dim 0. The audit maps each input over its first dimension, over its last,
-# and not at all, and compares with a loop:
+# maps only its backward), and most tests map dim 0. The function ``audit`` of ``autograd_cookbook`` maps each input
+# over its first dimension, over its last, and not at all, and compares with a loop:
 
 square = torch.randn(3, 3, dtype=torch.float64, requires_grad=True)
 report = audit(first_output(BatchFirst), (square,), only=["vmap"])
@@ -293,11 +295,11 @@ looped = seconds(lambda: [backward(*sample) for sample in zip(*batch, strict=Tru
 print(f"in times of one plain backward: mapped {mapped / single:.0f}, looped {looped / single:.0f}")
 
 # %%
-# The compiler accepts per-sample gradients if the model has no custom function. With a custom function whose argument
-# is computed from the weights, as below, it raises an error, because it loses the rule for ``vmap``. Under ``vmap``
-# without ``grad``, a custom function compiles, which is worse: a ``loss.backward()`` *outside* of the compiled part
-# silently uses the derivative of your forward instead of your backward. ``torch.compiler.allow_in_graph`` prevents both
-# problems, see :doc:`/guide/compiled_rules`.
+# The compiler accepts per-sample gradients if the model has no custom function. With a custom function whose
+# argument is computed from the weights, as below, it raises an error, because it loses the rule for ``vmap``. If the
+# compiled part calls ``vmap`` but not ``grad``, a custom function compiles, which is worse: a ``loss.backward()``
+# *outside* of the compiled part silently uses the derivative of your forward instead of your backward.
+# ``torch.compiler.allow_in_graph`` prevents both problems, see :doc:`/guide/compiled_rules`.
 
 compiled = torch.compile(
     lambda weight, x: per_sample_gradients(lambda w, x: tanh(w * x).sum(), weight, (x,)), backend="eager"
@@ -310,9 +312,9 @@ else:
     raise AssertionError("per-sample gradients of custom functions compile: say so above")
 
 # %%
-# The square of a large gradient overflows, and the square of a small one becomes 0. So in float32, the obvious norm is
-# infinite for a gradient above :math:`10^{19}`, and 0 below :math:`10^{-23}`. ``clipped_mean_gradient`` first divides
-# each sample by a power of two, which causes no rounding:
+# The square of a large gradient overflows, and the square of a small one becomes 0. So in float32, the obvious norm
+# is infinite for a gradient above :math:`10^{19}`, and 0 below :math:`10^{-23}`. ``clipped_mean_gradient`` first
+# divides each sample's gradient by a power of two, which causes no rounding unless an element becomes subnormal:
 
 for size in (1e25, 1e-30):
     x = size * torch.tensor([[3.0, 4.0]])
@@ -325,7 +327,8 @@ for size in (1e25, 1e-30):
 # ---------
 #
 # * :ref:`per-sample-ranks`: the same on several processes, with unequal batches, and noise that is added once.
-# * :doc:`/cookbook/02_changing_the_gradient/clipping`: clip the gradient at a layer, for the whole batch.
+# * :doc:`/cookbook/02_changing_the_gradient/clipping`: clip the gradient at a tensor, or for each example of a linear
+#   layer.
 # * :doc:`/cookbook/05_higher_order/forward_mode`: the other transformation that needs its own method.
 # * :doc:`/cookbook/06_beyond_autograd/approximate_gradients`: code without a known formula.
 # * :doc:`/guide/compiled_rules`: how to keep your backward when you compile code that calls :mod:`torch.func`.

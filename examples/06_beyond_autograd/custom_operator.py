@@ -1,5 +1,5 @@
 r"""
-An operator of your own, and what it gives next to a Function
+An operator of your own, and what it adds to a Function
 =============================================================
 
 You will register a SciPy filter as an operator of torch, and put its gradient both on the operator and in a
@@ -11,8 +11,8 @@ You will register a SciPy filter as an operator of torch, and put its gradient b
 # --------------
 #
 # Register an operator when foreign code (NumPy, SciPy, a kernel) must run in a compiled or exported program, or when a
-# checkpoint policy should refer to it by name. For code made of torch's operations a ``Function`` is enough, because
-# the compiler traces into it.
+# policy of activation checkpointing, which decides what to keep and what to recompute, should refer to it by name. For
+# code made of torch's operations a ``Function`` is enough, because the compiler traces into it.
 #
 # The gradient
 # ------------
@@ -20,9 +20,9 @@ You will register a SciPy filter as an operator of torch, and put its gradient b
 # A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`. A star marks the
 # complex conjugate.
 #
-# An all-pole filter adds its own past output to its input. torch has no function for it. Because each step needs the
-# step before, it would be a loop in Python, which is slow. The derivative is the same recursion with another input, and
-# the adjoint is this recursion run backward in time:
+# An all-pole filter adds its own past output to its input. torch has no function for it. Written step by step, it would
+# be a loop in Python, which is slow, because each step needs the step before. The derivative is the same recursion with
+# another input, and the adjoint, which backward computes, is this recursion run backward in time:
 #
 # .. math::
 #
@@ -73,8 +73,9 @@ print("torch", torch.__version__)
 # -----------
 #
 # In this example, random noise strikes an object with three resonances, and a microphone records the sound, with
-# additional noise. The cell learns the six coefficients of the filter by gradients through SciPy. The coefficients are
-# the product of three sections with two coefficients each, and the parameters of these sections keep the filter stable:
+# additional noise. The cell learns the six coefficients of the filter by gradients through SciPy. The filter is the
+# product of three sections with two coefficients each. The parameters of a section are the radius and the angle of a
+# pair of poles, and they keep the filter stable:
 
 
 def poles(radius, angle):
@@ -131,8 +132,8 @@ assert (learned - truth).abs().max() < 0.05
 # ----------------------------
 #
 # The next cell compares three wrappers of the same code. The first is a ``Function`` without an operator. The second is
-# the operator alone, with ``register_fake``, ``register_vmap`` and ``register_autograd``. The third is the recipe,
-# which has both.
+# the operator alone, with ``register_fake`` (the shape of the result, for the compiler), ``register_vmap`` and
+# ``register_autograd``. The third is the recipe, which has both.
 
 
 class BareFunction(Function):
@@ -234,8 +235,8 @@ assert [table["compile, fullgraph", name] for name in wrappers] == ["raises", "y
 # The table shows the limits of the first two wrappers. A bare ``Function`` around SciPy can't be compiled whole, and
 # can't be exported with its gradient. NumPy is an exception, because the compiler translates its functions, as the next
 # cell shows. The second wrapper has other limits: ``torch.func.grad`` refuses an operator with a registered gradient,
-# and forward mode silently treats the operator as a *constant*. An operator made with ``custom_op`` has no method that
-# registers a forward derivative:
+# and forward mode (``jvp`` and dual numbers in the table) silently treats the operator as a *constant*. An operator
+# made with ``custom_op`` has no method that registers a forward derivative:
 
 print([name for name in dir(recursive_filter_op) if name.startswith("register")])
 assert not hasattr(recursive_filter_op, "register_jvp")
@@ -264,7 +265,8 @@ print("torch", torch.__version__, "compiles a Function of NumPy's sine whole, an
 # %%
 # With the ``Function`` around the operator, forward mode raises an error instead.
 #
-# The next cell measures the time of each wrapper, for an operation that itself takes almost no time:
+# The next cell measures the time of each wrapper, for an operation that itself takes almost no time. So the numbers
+# show the overhead per call, which does not depend on the size of the tensors:
 
 
 class Twice(Function):
@@ -309,8 +311,9 @@ for name, seconds in fastest.items():
 # The wrong version
 # -----------------
 #
-# ``opcheck`` is torch's test for operators. It checks the registration (schema, shapes, tracing) but no numbers. In the
-# next cell, the gradient of the signal is wrong by a factor of 123, and ``opcheck`` does not notice it:
+# ``opcheck`` is torch's test for operators. It checks the registration (schema, shapes, tracing), but not whether the
+# gradient is right. In the next cell, the gradient of the signal is wrong by a factor of 123, and ``opcheck`` does not
+# notice it:
 
 
 @custom_op("cookbook_page::wrong_filter", mutates_args=())
@@ -336,9 +339,9 @@ for finding in report.findings:
 assert not report.ok
 
 # %%
-# Operators must also follow two rules that functions do not have. A result must not share memory with an argument, and
-# the schema must declare arguments that the operator writes to. torch enforces the first rule when the operator runs.
-# Only ``opcheck`` tests the second:
+# Operators must also follow two rules. A result must not share memory with an argument, and the schema must declare
+# arguments that the operator writes to. torch enforces the first rule when the operator runs. Only ``opcheck`` tests
+# the second:
 
 
 @custom_op("cookbook_page::returns_its_input", mutates_args=())

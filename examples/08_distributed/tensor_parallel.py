@@ -2,8 +2,8 @@ r"""
 A layer split over several machines
 ===================================
 
-You will split linear layers and a cross-entropy over ranks (processes) with four small operators, and get the gradients
-of a single process.
+You will split linear layers and a cross-entropy over ranks (processes) with four small operators, and get the same
+gradients as in a single process.
 """
 
 # %%
@@ -20,9 +20,9 @@ of a single process.
 #
 # A bar marks a gradient: :math:`\bar{X}` is the gradient of the loss with respect to :math:`X`.
 #
-# A tensor is *replicated* if every rank has the same tensor. Its gradient is then replicated, too. Otherwise the tensor
-# *varies* from rank to rank: it is a part of a whole, or one term of a sum. Every operator converts one kind into the
-# other, and its backward converts back:
+# A tensor is *replicated* if every rank has the same tensor and the same gradient of it. Otherwise the tensor or its
+# gradient *varies* from rank to rank: it is a part of a whole, or one term of a sum. Every operator converts one kind
+# into the other, and its backward converts back:
 #
 # .. list-table::
 #    :header-rows: 1
@@ -45,7 +45,7 @@ of a single process.
 #
 # Only the bold operations send data. The operators form two pairs, and each operator is the backward of the other
 # operator in its pair, so derivatives of any order are right. The sum in the backward of ``copy_to_ranks`` is the
-# multivariate chain rule: :math:`x` is used once on each rank.
+# multivariate chain rule: the tensor is used once on each rank.
 #
 # After a gather, the ranks continue either with the same computation, or with different ones. If the computations
 # differ, every rank has its own gradient for every part. Backward must then add up these gradients and give each rank
@@ -80,9 +80,9 @@ from autograd_cookbook.recipes.data_parallel import run_ranks
 # See it work
 # -----------
 #
-# The figure shows which rank has which tensor. Green tensors are replicated. Blue belongs to rank 0 and orange to rank
-# 1: either two parts of a tensor side by side or, hatched, two terms of a sum, each of full size. A heavy arrow sends
-# data. The upper row is forward. The lower row is backward, which runs from right to left:
+# The figure shows which rank has which tensor. Green tensors are the same on every rank. Blue belongs to rank 0 and
+# orange to rank 1: either two parts of a tensor side by side or, hatched, two terms of a sum, each of full size. A
+# heavy arrow sends data. The upper row is forward. The lower row is backward, which runs from right to left:
 
 GREEN, COLORS = "#009E73", ("#56B4E9", "#E69F00")
 figure, axis = plt.subplots(figsize=(7.4, 3.3), layout="constrained")
@@ -250,10 +250,10 @@ assert abs(curves["with copy"][0][-1] - curves["one process"][0][-1]) < 1e-10
 #
 # An all-reduce adds the tensors of all ranks, and every rank gets the sum. ``torch.distributed.all_reduce`` has no
 # backward. For a sum over ranks inside of a *loss*, two backwards are common. One is the identity
-# (``reduce_from_ranks``). The other is another sum (``torch.distributed.nn.functional.all_reduce``, or
-# ``copy_to_ranks(reduce_from_ranks(x))``). Two questions decide which one is right. Do all ranks compute the *same*
-# loss from the sum, or does each rank compute its own loss? And are the gradients of parameters *averaged* afterward,
-# as DDP does, or added? The cell prints the ratio of each result to the gradient of one process:
+# (``reduce_from_ranks``). The other is another sum (``torch.distributed.nn.functional.all_reduce``, which torch 2.13
+# calls deprecated, or ``copy_to_ranks(reduce_from_ranks(x))``). Two questions decide which one is right. Do all ranks
+# compute the *same* loss from the sum, or does each rank compute its own loss? And are the gradients of parameters
+# *averaged* afterward, as DDP does, or added? The cell prints the ratio of each result to the gradient of one process:
 
 
 def four_cases():
@@ -315,7 +315,8 @@ assert ratios["a loss on each rank, their mean", "identity", "averaged"] == "ano
 #
 # * :func:`.all_gather` has a backward that sums over ranks, like ``torch.distributed.nn.functional.all_gather``.
 # * ``gather_from_ranks`` has a backward in which each rank takes its own part of its own gradient.
-# * ``torch.distributed.all_gather`` has no backward, so its users put the rank's own part back into the list.
+# * ``torch.distributed.all_gather`` has no backward, so its users replace the rank's own part in the list by the
+#   original tensor, through which the gradient goes.
 #
 # The next cell runs these gathers inside of :class:`~torch.nn.parallel.DistributedDataParallel`, which averages over
 # two ranks. Each rank computes either the whole loss, or only the rows of its own samples:
@@ -382,7 +383,7 @@ for name in ("gather_from_ranks", "own part put back"):
 #   term once per rank, and DDP's mean divides by the same number.
 # * Putting the rank's own part back is wrong. With the whole loss on each rank, the gradient is too small by the number
 #   of ranks. Multiply the loss by this number, or use ``all_gather``. If each rank uses the rows of its own samples,
-#   the gathered parts need a gradient, so training goes in another direction.
+#   the parts of the other ranks also need a gradient and get none, so training goes in another direction.
 # * ``gather_from_ranks`` is for ranks that compute the same loss and do *not* average.
 #
 # Sequence parallel: why backward gathers the input again
@@ -461,21 +462,23 @@ assert [numbers[3] for numbers in sequence.values()] == [0, 64 * 8 * 8]  # the w
 # %%
 # Both layers have the right gradient. If the memory does not matter, use ``F.linear(all_gather(x), weight)``.
 #
-# Back to the wrong version
+# How to notice the mistake
 # -------------------------
 #
-# Without the copy, no number in the log looks wrong. But two ranks whose weights differ compute a function that no
-# single process can, and a checkpoint with the replicated weights of rank 0 is another model. So compare the replicas
-# from time to time, or compare the gradients with those of one process once.
+# Without the copy, no number in the log looks wrong. But two ranks whose replicated weights differ compute a function
+# that the model in one process cannot compute, and a checkpoint with the replicated weights of rank 0 is another model.
+# So compare the replicas from time to time, or compare the gradients with those of one process once.
 #
-# Every rank must run the same collectives in the same order, also in backward. If a rank leaves one out, because its
-# batch is empty or its loss is skipped, the other ranks wait until the timeout of the group.
+# Every rank must run the same collectives (operations that all ranks take part in) in the same order, also in backward.
+# If a rank leaves one out, because its batch is empty or its loss is skipped, the other ranks wait until the timeout of
+# the group.
 #
 # What it costs
 # -------------
 #
 # The figure shows what each rank holds in the run above: its weights, and what it keeps for backward. All weights are
-# split. The activations are split, too. The exceptions are the output of the second layer, and two numbers per token.
+# split. The activations are split, too. The exceptions are the output of the second layer and two numbers per token,
+# which every rank keeps whole.
 
 sizes = list(found)
 figure, axis = plt.subplots(figsize=(5.2, 3), layout="constrained")
