@@ -1,6 +1,8 @@
 """The error index: each message is one that torch says, and is found as a reader pastes it."""
 
 import contextlib
+import copy
+import functools
 import gc
 import importlib
 import io
@@ -16,10 +18,11 @@ import textwrap
 import traceback
 import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from docs._ext import digests, results, versions
@@ -817,6 +820,16 @@ def test_a_symptom_told_in_words_is_answered_with_what_separates_its_causes(text
         "The discriminator has the wrong image size, error in the generator",
         "pip fails with an error for 8bit LoRA training",
         "Accuracy does not improve, what learning rate should I use?",
+        "How do I implement teacher forcing?",
+        "What is the difference between reshape and view?",
+        "How many workers should a DataLoader have?",
+        "Please release the pretrained weights of the paper",
+        "How can I plot the accuracy of each epoch?",
+        "How do I pad sentences that have different lengths?",
+        "Please add a sampler that shuffles in blocks",
+        "How to run the inference on my own pictures?",
+        "Where do I find the names of the classes?",
+        "How does one save the best model?",
     ],
 )
 def test_what_only_sounds_like_a_symptom_is_none(text: str) -> None:
@@ -3208,7 +3221,7 @@ def test_a_text_without_the_words_of_a_pattern_has_no_match_of_it() -> None:
     rules = matcher().rules
     patterns = {sign.partition(": ")[2] for entry in matcher().entries for sign in conditions(entry)}
     patterns |= {sign.partition(": ")[2] for row in (*rules["kinds"], *rules["layers"]) for sign in row["when"]}
-    patterns |= {*(each["find"] for each in rules["outside"]), *rules["concepts"].values()}
+    patterns |= {*(each["find"] for each in rules["outside"]), *rules["concepts"].values(), *rules["details"].values()}
     patterns |= {pattern for pattern, _ in rules["paste"]["clean"]}
     texts = [*PASTES.values(), *(f"{entry.kind}: {entry.message}"[:2000] for entry in entries()[::25])]
     wrong = [
@@ -3692,7 +3705,10 @@ def test_a_case_can_ask_for_a_concept() -> None:
 def test_a_way_has_known_concepts_only(monkeypatch: pytest.MonkeyPatch) -> None:
     ways = [way for stored in matcher().entries for way in stored.get("ways", ())]
     assert ways
-    assert {name for way in ways for name in named_in(way)} <= {*matcher().rules["concepts"]}
+    assert {name for way in ways for name in named_in(way)} <= {
+        *matcher().rules["concepts"],
+        *matcher().rules["details"],
+    }
     raised = [{field: stored[field] for field in RAISED} for stored in matcher().entries if stored["name"] in PROGRAMS]
     monkeypatch.setattr("docs.errors.build.named_in", lambda _: ["no_such_concept"])
     with pytest.raises(ValueError, match="no_such_concept"):
@@ -4222,3 +4238,368 @@ def test_a_gradient_with_a_graph_keeps_its_leaf() -> None:
         gc.collect()
         kept[name] = leaf() is not None
     assert kept == {"backward": True, "grad": False, "dropped": False}
+
+
+# --- mistakes in the data, the labels, the time and the memory, which raise nothing ---
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "advice"),
+    [
+        (
+            "Each epoch of my DDP run sees identical batches, the sampler never reshuffles",
+            "told_sampler_order",
+            "set_epoch",
+        ),
+        ("分布式采样器每个epoch的顺序都相同", "told_sampler_order", "set_epoch"),
+        ("Two workers of the loader draw the same random crops from NumPy", "told_random_repeats", "worker_init_fn"),
+        ("The noise in __getitem__ is identical in every epoch", "told_random_repeats", "__getitem__"),
+        ("After the random flip the mask no longer fits its image", "told_pair_augmented", "for both"),
+        (
+            "My IterableDataset with 3 workers gives each line three times",
+            "told_iterable_duplicates",
+            "get_worker_info",
+        ),
+        ("Every rank goes through the entire dataset under DDP", "told_no_sampler", "DistributedSampler"),
+        ("The number of steps per epoch is not divided by the number of GPUs, I use DDP", "told_no_sampler", "sampler"),
+        ("Six processes show up on GPU 0, and one on each of the other GPUs", "told_first_gpu", "set_device"),
+        ("The network needs 4 ms on cuda, and .cpu() afterwards takes 900 ms", "told_timing", "synchronize"),
+        ("The first prediction on the GPU takes ages, all later ones are fast", "told_timing", "warm-up"),
+        ("CPU inference got 6 times slower after training, the model is the same", "told_denormal", "flush_denormal"),
+        ("GPU utilization hovers at 15 %", "told_gpu_waits", "num_workers"),
+        ("There is a delay of a minute whenever a new epoch starts: between epochs", "told_gpu_waits", "persistent"),
+        ("The GPU is not used by my script, it still runs on the CPU", "told_gpu_unused", "is_available"),
+        ("AMP is no faster than float32 for my CNN", "told_half_slow", "synchronize"),
+        ("The loader hangs as soon as num_workers is 2", "told_loader_hangs", "spawn"),
+        ("The first iteration needs twice the memory, then it is stable", "told_memory_peak", "cudnn.benchmark"),
+        ("GPU memory climbs during the first epoch and stays stable from then on", "told_memory_plateau", "reserved"),
+        ("I del the model, and the memory is still occupied in nvidia-smi", "told_memory_plateau", "memory_allocated"),
+        ("System RAM increases with each worker of the DataLoader", "told_workers_memory", "NumPy array"),
+        (
+            "out, self.state = self.gru(x, self.state)\nEach step is slower than the last one",
+            "told_state_carried",
+            "detach",
+        ),
+        ("The lr stays constant although CosineAnnealingLR is there", "told_schedule", "scheduler.step()"),
+        (
+            "In Lightning the lr scheduler runs per epoch, I passed interval='step'",
+            "told_schedule",
+            '"lr_scheduler": {"scheduler"',
+        ),
+        ("With accelerate on 8 processes the learning rate decays 8 times too fast", "told_schedule", "prepare"),
+        ("Weight decay pulls the scales of my LayerNorm to zero", "told_weight_decay", "weight matrices"),
+        ("The EMA of my weights has a far lower accuracy than the raw model", "told_ema", "smaller decay"),
+        (
+            "The probabilities of a sample do not add up to 1 after softmax",
+            "told_softmax_dim",
+            "dimension of the classes",
+        ),
+        ("My GPT has a tiny loss and generates gibberish", "told_shifted_labels", "next token"),
+        ("The translation model decodes nonsense, teacher forcing looks perfect", "told_shifted_labels", "next token"),
+        ("key_padding_mask is ignored by the attention, or is its meaning reversed?", "told_mask", "masked token"),
+        ("I shuffled the images, and the labels do not correspond any more", "told_labels_mismatch", "class_to_idx"),
+        (
+            "The loss is 64 times larger with another reduction, it depends on the batch size",
+            "told_loss_factor",
+            "none",
+        ),
+        ("The decoder predicts nothing except <pad>", "told_padding", "ignore_index"),
+        ("The classes are imbalanced, and the net always predicts the majority class", "told_majority", "confusion"),
+        ("The images get brighter with each epoch, the dataset is changed in place", "told_data_changes", "clone()"),
+        ("Validation is fine, my own inference script gives wrong classes", "told_preprocessing", "both programs"),
+        ("Inference is wrong: ToTensor, then Normalize with mean 123.675", "told_preprocessing", "0.485"),
+        (
+            "Predictions in my inference script are worse, it reads with cv2.imread",
+            "told_preprocessing",
+            "COLOR_BGR2RGB",
+        ),
+        ("random_split: a new transform for the validation changes both sets", "told_subset_shared", "twice"),
+        (
+            "load_state_dict(state, strict=False) passes, and the model outputs garbage",
+            "told_loaded_nothing",
+            "missing_keys",
+        ),
+        ("Each time I reload the network, its outputs are different", "told_loaded_nothing", "strict=True"),
+        ("best = net.state_dict() always equals the last weights", "told_best_reference", "deepcopy"),
+        ("My accuracy is 340 %", "told_accuracy_wrong", "argmax(1)"),
+        ("The pixels are scrambled after a reshape from NHWC", "told_axes", "permute"),
+        ("The regression loss is enormous, about 4e9, and the targets are prices", "told_loss_huge", "mean 0"),
+        ("Is it normal that the validation loss is lower than the training loss?", "told_val_below_train", "eval mode"),
+        ("Suspiciously perfect accuracy in the validation", "told_too_good", "Shuffle the labels"),
+        ("The loss curve is a staircase, it drops at the start of every epoch", "told_sawtooth", "shuffle=True"),
+        # Cases of other symptoms.
+        (
+            "for x, y in loader:\n    cost = crit(net(x), y)\n    cost.backward()\nThe loss remains at 4.6",
+            "told_weights_unchanged",
+            "optimizer.step()",
+        ),
+        ("I unfroze the encoder in epoch 3, its weights do not change", "told_weights_unchanged", "add_param_group"),
+        (
+            "Gradient accumulation is worse: zero_grad() runs in each small batch",
+            "told_accumulation_differs",
+            "once per n batches",
+        ),
+        (
+            "Batch norm with 2 images per GPU: on 4 GPUs it is worse than on one GPU",
+            "told_parallel_differs",
+            "SyncBatch",
+        ),
+        (
+            "I all_reduce the loss in front of backward: training on 4 GPUs is worse than on a single GPU",
+            "told_parallel_differs",
+            "has a backward",
+        ),
+        (
+            "grid_sample on CUDA is nondeterministic: different gradients in two runs",
+            "told_gradients_differ",
+            "names the operation",
+        ),
+        ("My transformer gives nan as soon as I pass a padding mask", "told_nan", "keeps a key"),
+        ("net.half(), Adam: the weights are nan after one step, float16", "told_nan_in_half", "eps=1e-4"),
+        ("KLDivLoss is negative, -0.2", "told_loss_negative", "log_softmax"),
+        ("x = torch.Tensor([a, b])\nThe gradient of a is None", "told_gradient_none", "torch.stack"),
+        ("F.dropout(x, 0.3) still drops values in eval mode", "told_mode", "training=self.training"),
+        ("The predictions depend on the batch size of the inference", "told_batch_size", "model.eval()"),
+        (
+            "I resume with a smaller learning rate, but the lr is wrong after optimizer.load_state_dict",
+            "told_resume_differs",
+            'g["lr"] = lr',
+        ),
+    ],
+)
+def test_a_silent_mistake_is_known_by_what_is_seen(text: str, name: str, advice: str) -> None:
+    found = explain(text)
+    assert (found.known, names(found)[0]) == ("maybe", name)
+    assert advice in " ".join([*found.entries[0].advice, found.entries[0].cause])
+
+
+def test_a_leak_is_no_cache_and_a_seed_is_no_worker() -> None:
+    """What is near to such a mistake, and another one."""
+    for text, name in (
+        ("The GPU memory grows in each iteration until OOM", "told_memory_grows"),
+        ("Two runs with the same seed give different results", "told_gradients_differ"),
+        ("backward hangs on two GPUs", "told_backward_hangs"),
+        ("The loss becomes nan", "told_nan"),
+        ("The weights do not change", "told_weights_unchanged"),
+    ):
+        assert names(explain(text))[0] == name, text
+
+
+class Drawn(torch.utils.data.Dataset):
+    """Random numbers from three generators."""
+
+    def __init__(self) -> None:
+        self.own = np.random.default_rng(0)
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> tuple[float, float, float]:
+        return float(np.random.rand()), float(self.own.random()), float(torch.rand(()))  # noqa: NPY002
+
+
+def constant_seed(_: int) -> None:
+    np.random.seed(42)  # noqa: NPY002
+
+
+class Three(torch.utils.data.IterableDataset):
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(3))
+
+
+class Halved(torch.utils.data.Dataset):
+    def __init__(self) -> None:
+        self.stored = torch.ones(2)
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        x = self.stored[index]
+        x *= 0.5
+        return x
+
+
+def test_what_is_said_of_loaders_is_so() -> None:
+    from torch.utils.data import DataLoader, DistributedSampler, random_split
+
+    load = functools.partial(DataLoader, batch_size=2, num_workers=2)
+    first, second = load(Drawn())
+    again = next(iter(load(Drawn())))
+    assert not torch.equal(first[0], second[0])  # NumPy is seeded in each worker
+    assert torch.equal(first[1], second[1])  # and a generator of one's own is copied
+    assert torch.equal(first[1], again[1])
+    assert not torch.equal(first[2], second[2])
+    same = [numpy for numpy, _, _ in load(Drawn(), worker_init_fn=constant_seed)]
+    assert torch.equal(*same)
+    assert sorted(int(x) for x in DataLoader(Three(), batch_size=None, num_workers=2)) == [0, 0, 1, 1, 2, 2]
+    sampler = DistributedSampler(range(20), num_replicas=2, rank=0)
+    order = list(sampler)
+    assert list(sampler) == order
+    sampler.set_epoch(1)
+    assert list(sampler) != order
+    with pytest.raises(ValueError, match="mutually exclusive"):
+        DataLoader(range(20), sampler=sampler, shuffle=True)
+    halved = DataLoader(Halved())
+    assert [next(iter(halved)).item() for _ in range(3)] == [0.5, 0.25, 0.125]
+    train, valid = random_split(Halved(), [1, 1])
+    assert train.dataset is valid.dataset
+
+
+def test_what_is_said_of_stored_and_loaded_states_is_so() -> None:
+    layer = torch.nn.Linear(2, 2)
+    best, copied = layer.state_dict(), copy.deepcopy(layer.state_dict())
+    with torch.no_grad():
+        layer.weight += 1
+    assert torch.equal(best["weight"], layer.weight)
+    assert not torch.equal(copied["weight"], layer.weight)
+    skipped = layer.load_state_dict({"model.weight": torch.zeros(2, 2)}, strict=False)
+    assert (skipped.missing_keys, skipped.unexpected_keys) == (["weight", "bias"], ["model.weight"])
+    # The state of an optimizer goes by position, and brings its learning rate.
+    a, b = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+    optimizer = torch.optim.Adam([a, b], lr=0.5)
+    a.grad, b.grad = torch.ones(2), torch.full((2,), 5.0)
+    optimizer.step()
+    other = torch.optim.Adam([b, a], lr=7.0)
+    other.load_state_dict(optimizer.state_dict())
+    torch.testing.assert_close(other.state[b]["exp_avg"], torch.full((2,), 0.1))
+    assert other.param_groups[0]["lr"] == 0.5
+    # An optimizer of the trainable parameters does not get one that is unfrozen later.
+    frozen, trained = torch.nn.Parameter(torch.ones(1), requires_grad=False), torch.nn.Parameter(torch.ones(1))
+    optimizer = torch.optim.SGD([p for p in (frozen, trained) if p.requires_grad], lr=1.0)
+    frozen.requires_grad_()
+    (frozen * trained).sum().backward()
+    optimizer.step()
+    assert (frozen.item(), frozen.grad.item(), trained.item()) == (1, 1, 0)
+    # An averaged model copies buffers.
+    norm = torch.nn.BatchNorm1d(2)
+    averaged = torch.optim.swa_utils.AveragedModel(norm)
+    norm(torch.randn(8, 2) + 5)
+    averaged.update_parameters(norm)
+    assert torch.equal(averaged.module.running_mean, norm.running_mean)
+
+
+def test_what_is_said_of_decay_and_of_eps_is_so() -> None:
+    moved = {}
+    for kind, decay in ((torch.optim.AdamW, 0.1), (torch.optim.Adam, 0.1), (torch.optim.Adam, 0.001)):
+        p = torch.nn.Parameter(torch.ones(1))
+        optimizer = kind([p], lr=0.01, weight_decay=decay)
+        p.grad = torch.zeros(1)
+        optimizer.step()
+        moved[kind.__name__, decay] = p.item()
+    assert moved["AdamW", 0.1] == pytest.approx(1 - 0.01 * 0.1)
+    assert moved["Adam", 0.1] == pytest.approx(1 - 0.01, abs=1e-4)
+    assert moved["Adam", 0.001] == pytest.approx(1 - 0.01, abs=1e-4)
+    for eps, finite in ((1e-8, False), (1e-4, True)):
+        p = torch.nn.Parameter(torch.ones(2, dtype=torch.float16))
+        p.grad = torch.tensor([0.0, 1e-4], dtype=torch.float16)
+        torch.optim.Adam([p], lr=1e-3, eps=eps).step()
+        assert bool(p.isfinite().all()) == finite
+    p = torch.nn.Parameter(torch.ones(2))
+    optimizer = torch.optim.SGD([p], lr=1.0)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.1)
+    with pytest.warns(UserWarning, match="before `optimizer.step"):
+        scheduler.step()
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(0.1)
+
+
+def test_what_is_said_of_masks_is_so() -> None:
+    x = torch.rand(2, 3, 8)
+    everything = torch.tensor([[True] * 3, [False, False, True]])
+    attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+    with_weights, without = (attention(x, x, x, key_padding_mask=everything, need_weights=n)[0] for n in (True, False))
+    assert with_weights[0].isnan().all()
+    assert not without.isnan().any()
+    nothing = F.scaled_dot_product_attention(x, x, x, attn_mask=torch.zeros(3, 3, dtype=torch.bool))
+    assert not nothing.any()
+    # True: the key is ignored here, and takes part there.
+    changed = x.clone()
+    changed[1, 2] += 1
+    kept = slice(0, 2)
+    before, after = (attention(x[:, kept], t, t, key_padding_mask=everything)[0][1] for t in (x, changed))
+    torch.testing.assert_close(before, after)
+    before, after = (
+        F.scaled_dot_product_attention(x[:, kept], t, t, attn_mask=~everything[:, None])[1] for t in (x, changed)
+    )
+    torch.testing.assert_close(before, after)
+    # A float mask of ones and zeros removes nothing.
+    ones = (~everything[1]).float().expand(2, 3)
+    before, after = (F.scaled_dot_product_attention(x[1, kept], t[1], t[1], attn_mask=ones) for t in (x, changed))
+    assert not torch.allclose(before, after)
+
+
+def test_what_is_said_of_losses_and_metrics_is_so() -> None:
+    target = torch.tensor([[0.15, 0.05, 0.1]])
+    assert F.kl_div(torch.tensor([[0.1, 0.55, 0.35]]).log(), target, reduction="batchmean") < 0
+    assert F.kl_div(torch.tensor([[0.1, 0.55, 0.35]]).log(), target / target.sum(), reduction="batchmean") > 0
+    q, p = torch.randn(4, 10).log_softmax(1), torch.randn(4, 10).softmax(1)
+    with pytest.warns(UserWarning, match="batchmean"):
+        small = F.kl_div(q, p, reduction="mean")
+    torch.testing.assert_close(F.kl_div(q, p, reduction="batchmean"), 10 * small)
+    assert (torch.zeros(5, 1) == torch.zeros(5)).sum() == 25
+    assert torch.randn(1, 4).softmax(0).tolist() == [[1.0] * 4]
+    # A mean of means is not the mean if the last batch is smaller.
+    x = torch.arange(5.0)
+    assert torch.stack([x[:4].mean(), x[4:].mean()]).mean() != x.mean()
+    # A pixel that was scaled twice.
+    low, high = ((v - 123.675) / 58.395 for v in (0, 1))
+    assert (round(low, 2), round(high, 2)) == (-2.12, -2.10)
+    # The padding of an embedding gets no gradient.
+    embedding = torch.nn.Embedding(3, 2, padding_idx=0)
+    embedding(torch.tensor([0, 1])).sum().backward()
+    assert embedding.weight.grad.sum(1).tolist() == [0, 2, 0]
+    with warnings.catch_warnings(action="ignore"):  # PyTorch warns once in a process
+        assert not torch.Tensor([torch.nn.Parameter(torch.ones(1))]).requires_grad
+
+
+def test_what_is_said_of_axes_modes_and_states_is_so() -> None:
+    image = torch.arange(12).view(2, 2, 3)
+    assert not torch.equal(image.reshape(3, 2, 2), image.permute(2, 0, 1))
+    x = torch.rand(3, 4, 2)  # batch, time, features
+    changed = x.clone()
+    changed[0] += 1
+    for batch_first, mixed in ((True, False), (False, True)):
+        lstm = torch.nn.LSTM(2, 3, batch_first=batch_first)
+        assert bool((lstm(x)[0][1:] != lstm(changed)[0][1:]).any()) == mixed
+
+    class Dropped(torch.nn.Module):
+        def forward(self, t: torch.Tensor) -> torch.Tensor:
+            return F.dropout(t)
+
+    assert (Dropped().eval()(torch.ones(100)) == 0).any()
+    # A state that is carried over without detach().
+    cell = torch.nn.GRUCell(1, 2)
+    state = cell(torch.ones(1, 1), torch.zeros(1, 2))
+    state.sum().backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        cell(torch.ones(1, 1), state).sum().backward()
+    # zero_grad() in each small batch leaves the gradient of the last one.
+    layer = torch.nn.Linear(1, 1, bias=False)
+    for value in (1.0, 5.0):
+        layer.zero_grad()
+        layer(torch.full((1, 1), value)).sum().backward()
+    assert layer.weight.grad.item() == 5
+
+
+def test_what_is_said_of_a_value_that_is_reduced_inside_of_the_loss_is_so() -> None:
+    def gradients() -> dict[str, float]:
+        import warnings
+
+        import torch
+        from torch.distributed.nn.functional import all_reduce
+
+        warnings.simplefilter("ignore")
+        x = float(torch.distributed.get_rank() + 1)
+        w = torch.ones((), requires_grad=True)
+        in_place = w * x * 1
+        torch.distributed.all_reduce(in_place)
+        in_place.square().backward()
+        found = {"in place": w.grad.item()}
+        w.grad = None
+        all_reduce(w * x).square().backward()
+        return {**found, "with a backward": w.grad.item()}
+
+    # Of the loss (1 w + 2 w)², each rank has its own part; with a backward, those of the losses of both ranks.
+    there = run_ranks(gradients, 2)
+    assert [each["in place"] for each in there] == [6.0, 12.0]
+    assert [each["with a backward"] for each in there] == [12.0, 24.0]

@@ -463,8 +463,11 @@ class Facts {
     this.tried = this.text.replace(advice, () => " ");
     this.own = [...ownCode(paste, rules), ...paste.messages.map(shownMessage)].join("\n").replace(advice, () => " ");
     this.asks = compiled(rules.topics.asks).test(this.told.toLowerCase());
-    this.concepts = new Set(concepts([...(this.told || this.text)].slice(0, SAID).join(""), rules.concepts));
-    this.about = [...this.concepts].sort().join(" ");
+    const beginning = [...(this.told || this.text)].slice(0, SAID).join("");
+    this.concepts = new Set(concepts(beginning, rules.concepts));
+    // The details are no topics: only conditions and ways ask for them.
+    this.details = new Set([...this.concepts, ...concepts(beginning, rules.details)]);
+    this.about = [...this.details].sort().join(" ");
     this.headed = paste.messages.some((message) => message.kind);
     this.known = new Map();
   }
@@ -483,7 +486,7 @@ class Facts {
     if (this.raised.trim() || this.asks) return false;
     return way.split(" & ").every((part) => {
       const names = part.replace(/^!/, "").split("|");
-      return names.some((name) => this.concepts.has(name)) === (part[0] !== "!");
+      return names.some((name) => this.details.has(name)) === (part[0] !== "!");
     });
   }
 

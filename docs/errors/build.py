@@ -90,7 +90,10 @@ def compiled(raised: Iterable[Mapping[str, str]]) -> dict[str, Any]:
         entry["wordings"] = [list(row) for row in dict.fromkeys(rows) if row[0]]
         if (signs := entry.get("signs")) and isinstance(signs[0], str):
             entry["signs"] = [signs]  # one way of telling it
-        if unknown := {name for way in entry.get("ways", ()) for name in named_in(way)} - rules["concepts"].keys():
+        if unknown := {name for way in entry.get("ways", ()) for name in named_in(way)} - {
+            *rules["concepts"],
+            *rules["details"],
+        }:
             raise ValueError(f"{entry['name']}: no such concepts: {', '.join(sorted(unknown))}")
     named = {entry["name"]: entry for entry in entries}
     for entry in entries:

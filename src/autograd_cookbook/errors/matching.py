@@ -292,8 +292,11 @@ class Facts:
         # Whether the reader asks for a value or a choice, such as a learning rate.
         self.asks = matches(rules["topics"]["asks"], self.told.lower())
         # The concepts of the reader's own words, or of all words if they cannot be told from a message.
-        self.concepts = frozenset(concepts((self.told or paste.text)[:SAID], rules["concepts"]))
-        self.about = " ".join(sorted(self.concepts))
+        beginning = (self.told or paste.text)[:SAID]
+        self.concepts = frozenset(concepts(beginning, rules["concepts"]))
+        # The details are no topics: only conditions and ways ask for them.
+        self.details = self.concepts.union(concepts(beginning, rules["details"]))
+        self.about = " ".join(sorted(self.details))
         self.headed = any(message.kind for message in paste.messages)
         self.known: dict[str, bool] = {}  # results of conditions that do not depend on the message
 
@@ -315,7 +318,7 @@ class Facts:
             return False
         parts = (part.removeprefix("!").split("|") for part in way.split(" & "))
         wanted = (part[0] != "!" for part in way.split(" & "))
-        return all((not self.concepts.isdisjoint(names)) == want for names, want in zip(parts, wanted, strict=True))
+        return all((not self.details.isdisjoint(names)) == want for names, want in zip(parts, wanted, strict=True))
 
     def _fact(self, where: str, message: Message, values: dict[str, list[str]]) -> str:
         if where == "text":
