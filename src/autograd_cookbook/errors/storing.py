@@ -1,28 +1,36 @@
 """Store the index of messages and their programs: in the repository as text, with each value on its own line, so that a
-comparison of two versions can be read; in a wheel and a source distribution compressed with LZMA, which needs a quarter
-less than their own compression. There the entries are stored by field, because texts of one field resemble each other.
+comparison of two versions can be read; in a wheel and a source distribution compressed, which needs a quarter less than
+their own compression. There entries and their cases are stored by field, because texts of one field resemble each
+other. Prose is compressed with bzip2 and the rest, mostly patterns, with LZMA: each is the smaller one for its part.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-TABLE = "entries"  # the list of the index that is stored by field
+PROSE = ("title", "tell", "change", "cause", "fix")  # fields of entries and cases
+SUFFIXES = (".bz2", ".xz")
+Row = dict[str, Any]
 
 
 def read(path: Path) -> dict[str, Any]:
     """Return what a file holds, which an installed package has compressed."""
     if path.exists():
         return dict(json.loads(path.read_bytes()))
+    import bz2
     import lzma
 
-    stored = dict(json.loads(lzma.decompress(path.with_name(f"{path.name}.xz").read_bytes())))
-    if TABLE in stored:
-        fields = stored[TABLE]
-        rows = zip(*fields.values(), strict=True)
-        stored[TABLE] = [{k: v for k, v in zip(fields, row, strict=True) if v is not None} for row in rows]
-    return stored
+    parts = [path.with_name(f"{path.name}{suffix}").read_bytes() for suffix in SUFFIXES]
+    prose, stored = json.loads(bz2.decompress(parts[0])), json.loads(lzma.decompress(parts[1]))
+    if "entries" not in stored:
+        return dict(stored)
+    entries, cases = (_rows(stored[name] | prose[name]) for name in ("entries", "cases"))
+    remaining = iter(cases)
+    for entry in entries:
+        if count := entry.pop("cases", 0):
+            entry["cases"] = [next(remaining) for _ in range(count)]
+    return {name: value for name, value in stored.items() if name != "cases"} | prose["whole"] | {"entries": entries}
 
 
 def write(path: Path, stored: Mapping[str, Any]) -> None:
@@ -30,15 +38,33 @@ def write(path: Path, stored: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(stored, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def compressed(path: Path) -> bytes:
-    """Return the compressed form of a file."""
+def compressed(path: Path) -> dict[str, bytes]:
+    """Return the compressed parts of a file, by the suffix of each."""
+    import bz2
     import lzma
 
-    stored = read(path)
-    if TABLE in stored:
-        fields = dict.fromkeys(field for row in stored[TABLE] for field in row)
-        stored[TABLE] = {field: [row.get(field) for row in stored[TABLE]] for field in fields}
-    text = json.dumps(stored, ensure_ascii=False, separators=(",", ":")).encode()
+    stored, prose = read(path), {}
+    if "entries" in stored:
+        cases = [case for entry in stored["entries"] for case in entry.get("cases", ())]
+        entries = [entry | {"cases": len(entry["cases"])} if "cases" in entry else entry for entry in stored["entries"]]
+        columns = {"entries": _columns(entries), "cases": _columns(cases)}
+        prose = {name: {k: v for k, v in fields.items() if k in PROSE} for name, fields in columns.items()}
+        prose["whole"] = {"questions": stored.pop("questions")}
+        stored |= {name: {k: v for k, v in fields.items() if k not in PROSE} for name, fields in columns.items()}
     # A byte of text says more about the next one than its position does.
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
-    return lzma.compress(text, filters=filters)
+    return {".bz2": bz2.compress(_text(prose)), ".xz": lzma.compress(_text(stored), filters=filters)}
+
+
+def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    return {field: [row.get(field) for row in rows] for field in dict.fromkeys(field for row in rows for field in row)}
+
+
+def _rows(fields: Mapping[str, list[Any]]) -> list[Row]:
+    return [
+        {k: v for k, v in zip(fields, row, strict=True) if v is not None} for row in zip(*fields.values(), strict=True)
+    ]
+
+
+def _text(stored: Any) -> bytes:
+    return json.dumps(stored, ensure_ascii=False, separators=(",", ":")).encode()
