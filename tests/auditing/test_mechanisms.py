@@ -3584,8 +3584,8 @@ class FreesInput(Function):
         return grad_output * log_scale.exp(), (grad_output * y).sum().reshape(log_scale.shape)
 
 
-class FreesGradOutput(Function):
-    """A product whose backward frees grad_output as soon as it has used it."""
+class MatrixProduct(Function):
+    """A product of matrices."""
 
     @staticmethod
     def forward(ctx, x, w):
@@ -3595,7 +3595,15 @@ class FreesGradOutput(Function):
     @staticmethod
     def backward(ctx, grad_output):
         x, w = ctx.saved_tensors
-        grads = grad_output @ w.T, x.T @ grad_output
+        return grad_output @ w.T, x.T @ grad_output
+
+
+class FreesGradOutput(MatrixProduct):
+    """Frees grad_output as soon as backward has used it."""
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        grads = MatrixProduct.backward(ctx, grad_output)
         grad_output.untyped_storage().resize_(0)
         return grads
 
@@ -3617,21 +3625,43 @@ class FreesOutput(Function):
 
 
 @pytest.mark.parametrize(
-    ("function", "shapes", "told"),
+    ("function", "shapes", "told", "fatal"),
     [
-        (lambda x, log_scale: FreesInput.apply(x.clone(), log_scale), [(4, 3), (1,)], "frees the memory of argument 0"),
-        (FreesGradOutput.apply, [(4, 3), (3, 2)], "frees the memory of grad_output 0"),
-        (FreesOutput.apply, [(4, 3)], "backward frees the memory of an output"),
+        (lambda x, s: FreesInput.apply(x.clone(), s), [(4, 3), (1,)], "frees the memory of argument 0", set()),
+        (FreesGradOutput.apply, [(4, 3), (3, 2)], "frees the memory of grad_output 0", set()),
+        # A second backward does read what the first has freed.
+        (
+            FreesOutput.apply,
+            [(4, 3)],
+            "backward frees the memory of output 0",
+            {"second_order", "backward_twice", "batched_grad"},
+        ),
     ],
 )
-def test_freed_memory_is_told_once_and_crashes_no_other_check(function, shapes, told):
+def test_freed_memory_is_told_once_and_crashes_no_other_check(function, shapes, told, fatal):
     report = audit(function, tuple(leaf(*shape) for shape in shapes), skip=["compile"])
-    assert [f.summary for f in report.findings if told in f.summary], report
-    # A second backward through FreesOutput does read what the first has freed.
-    dead = {f.check for f in report.findings if "dies" in f"{f.summary}{f.cause}"}
-    twice = {"second_order", "backward_twice", "batched_grad"} if function == FreesOutput.apply else set()
-    assert dead <= twice, report
+    assert len([f.summary for f in report.findings if told in f.summary]) == 1, report
+    assert {f.check for f in report.findings if "dies" in f"{f.summary}{f.cause}"} <= fatal, report
     assert report.capabilities["first_order"] == "yes", report
+
+
+class OverwritesItsOutput(Function):
+    """An exponential that uses its output as scratch memory in backward."""
+
+    @staticmethod
+    def forward(ctx, x):
+        y = x.exp()
+        ctx.y = y.detach()
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return ctx.y.mul_(grad_output)
+
+
+def test_an_output_that_backward_overwrites_counts_as_forward_returned_it():
+    report = audit(OverwritesItsOutput.apply, (leaf(4, 3),), skip=["compile"])
+    assert {f.check for f in report.of("error")} == {"second_order", "inputs_unchanged", "later_writes"}, report
 
 
 class SolverLeavesRounding(Function):
@@ -3692,19 +3722,13 @@ def test_a_solver_that_goes_on_from_its_last_solution_is_not_taken_for_one_that_
     assert not [f for f in report.findings if f.check in ("digits", "repeatable", "runs")], report
 
 
-class CatchesEverything(Function):
-    """A product whose backward takes any exception for a reason to return nothing."""
-
-    @staticmethod
-    def forward(ctx, x, w):
-        ctx.save_for_backward(x, w)
-        return x @ w
+class CatchesEverything(MatrixProduct):
+    """Takes any exception in backward for a reason to return nothing."""
 
     @staticmethod
     def backward(ctx, grad_output):
         try:
-            x, w = ctx.saved_tensors
-            return grad_output @ w.T, x.T @ grad_output
+            return MatrixProduct.backward(ctx, grad_output)
         except Exception:
             return None, None
 

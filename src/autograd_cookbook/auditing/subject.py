@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 import torch
 from torch import Generator, Tensor, nn
 from torch.autograd import Function
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from autograd_cookbook.auditing.domains import Domain, recognized
 from autograd_cookbook.auditing.observe import same
@@ -87,6 +87,10 @@ class Run:
                 leaf.grad = None
         torch.autograd.backward([o for o, _ in kept], [w for _, w in kept], **options)
         return [None if leaf is None else leaf.grad for leaf in self.leaves]
+
+    def outcome(self, weights: Sequence[Tensor | None] | None = None) -> tuple[list[Tensor], list[Tensor | None]]:
+        """The outputs as forward returned them, which backward can overwrite or free, and the gradients."""
+        return [o.detach().clone() for o in self.outputs], self.gradients(weights)
 
 
 def is_differentiable(value: Any) -> TypeGuard[Tensor]:
@@ -226,7 +230,6 @@ class Subject:
         self.nonleaf = False  # whether leaves are cloned on their way in, as a function that works in place needs it
         self.asks = False  # whether its values are others if no argument requires grad, or it raises
         self.in_place = False  # whether it writes to an argument
-        self.freed = False  # whether backward frees the memory of the outputs
         self.base = [self.promoted(slot) for slot in self.slots]
         self.domain = domain
         self.recognizes = recognize and domain is None
@@ -288,12 +291,6 @@ class Subject:
             if value.is_leaf and value.requires_grad and id(value) not in seen:
                 seen.add(id(value))
                 yield Slot(name, None, value, True)
-
-    def frees_outputs(self) -> None:
-        """Take copies of the outputs from now on: backward frees their memory, as that of a reversible network does."""
-        function = self.function
-        self.function = lambda *args: tree_map_only(Tensor, torch.clone, function(*args))
-        self.freed = True
 
     @property
     def leaves(self) -> list[int]:
@@ -499,8 +496,7 @@ class Subject:
             # An output keeps its weight where others, that depend on frozen inputs alone, have none.
             candidates = [run.outputs[i] for i in self.active]
             weights = [w for w, o in zip(weights_of(candidates), candidates, strict=True) if o.requires_grad]
-        grads = run.gradients(weights if change is None else [change(w) for w in weights])
-        return [o.detach() for o in run.outputs], grads
+        return run.outcome(weights if change is None else [change(w) for w in weights])
 
     def affordable(self, elements: int, seconds: float = 0.3) -> bool:
         """Whether one call on so many numbers should take no longer than this, by what the sample took."""

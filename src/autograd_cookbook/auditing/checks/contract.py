@@ -18,7 +18,7 @@ from autograd_cookbook.auditing.checks.gradients import output_weights, written_
 from autograd_cookbook.auditing.checks.precision import largest_of
 from autograd_cookbook.auditing.diagnose import refused_on_purpose
 from autograd_cookbook.auditing.numeric import Derivative, rounding
-from autograd_cookbook.auditing.observe import observing, same
+from autograd_cookbook.auditing.observe import is_freed, observing, same
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.roots import WRITES_GRAD
 from autograd_cookbook.auditing.subject import Run, Subject, is_differentiable, real, tensors_in, weights_of
@@ -202,7 +202,7 @@ def unused_outputs(subject: Subject) -> Iterator[Finding]:
         run = subject.run()
         weights = weights_of([o for o in run.outputs if o.requires_grad])
         others = (lambda w: None) if undefined else torch.zeros_like
-        return run.outputs, run.gradients([w if k == kept else others(w) for k, w in enumerate(weights)])
+        return run.outcome([w if k == kept else others(w) for k, w in enumerate(weights)])
 
     outputs, _ = subject.expected
     for kept in range(len(subject.active)):
@@ -341,10 +341,7 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
         with subject.other_settings() if settings else contextlib.nullcontext():
             disturbing = disturb(factor)
 
-        def interrupted(run: Run = run) -> Outcome:
-            return run.outputs, run.gradients()
-
-        found = deviation(subject, interrupted, subject.expected)
+        found = deviation(subject, run.outcome, subject.expected)
         found = found or deviation(subject, subject.vjp, subject.expected)
         del disturbing
         if found:
@@ -377,7 +374,7 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
     except (Exception, SystemExit):
         return  # the check of torch.autograd.grad speaks of that
     named = [(f"the gradient of {subject.describe(s)}", g) for s, g in zip(plain, kept, strict=True) if g is not None]
-    named += [(f"output {i}", run.outputs[i]) for i in subject.active]
+    named += [(f"output {i}", run.outputs[i]) for i in subject.active if not is_freed(run.outputs[i])]
     before = [t.detach().clone() for _, t in named]
     for factor in (-0.6, 0.6):
         if other := disturb(factor):
@@ -405,12 +402,12 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
 def _in_a_thread(subject: Subject) -> Outcome:
     """Forward here, backward in a thread of its own."""
     run = subject.run()
-    done: list[list[Tensor | None]] = []
+    done: list[Outcome] = []
     failed: list[BaseException] = []
 
     def backward() -> None:
         try:
-            done.append(run.gradients())
+            done.append(run.outcome())
         except (Exception, SystemExit) as error:
             failed.append(error)
 
@@ -419,7 +416,7 @@ def _in_a_thread(subject: Subject) -> Outcome:
     thread.join()
     for error in failed:
         raise error
-    return run.outputs, done[0]
+    return done[0]
 
 
 @check()

@@ -95,8 +95,7 @@ def inputs_unchanged(subject: Subject) -> Iterator[Finding]:
             )
             return
     mid = [p.detach().clone() for p in run.passed]
-    outputs = [o.detach().clone() for o in run.outputs]
-    run.gradients()
+    outputs, _ = run.outcome()
     for s, (p, b) in enumerate(zip(run.passed, mid, strict=True)):
         if not same(p, b):
             yield finding(
@@ -109,6 +108,16 @@ def inputs_unchanged(subject: Subject) -> Iterator[Finding]:
             )
             return
     for i, (o, b) in enumerate(zip(run.outputs, outputs, strict=True)):
+        if is_freed(o):
+            yield finding(
+                "error",
+                f"backward frees the memory of output {i}",
+                f"{RESIZED} Code that reads the output after backward, to print it or to measure an accuracy, reads "
+                "memory that is gone, and the process can die.",
+                "Free only what forward has made and not returned, or document that backward ends the life of the "
+                "output.",
+            )
+            return
         if not same(o, b):
             yield finding(
                 "error",
@@ -159,14 +168,6 @@ def grad_output_unchanged(subject: Subject) -> Iterator[Finding]:
     ``grad_output.mul_(...)`` changes the numbers there, too. If backward changes a saved tensor, the next backward is
     wrong.
     """
-    if subject.freed:
-        yield finding(
-            "error",
-            "backward frees the memory of an output",
-            f"{RESIZED} Code that reads the output after backward, to print it or to measure an accuracy, reads memory "
-            "that is gone, and the process can die.",
-            "Free only what forward has made and not returned, or document that backward ends the life of the output.",
-        )
     for layout in (torch.clone, lambda w: w.mT.contiguous().mT if w.dim() > 1 else w.clone()):
         with observing(subject.classes) as record:
             run = subject.run()
@@ -311,6 +312,19 @@ def global_settings(subject: Subject) -> Iterator[Finding]:
             return
 
 
+UNNOTICED = (
+    "A tensor that the backward needs is kept on ctx or in a closure, where PyTorch checks no version. Or the saved "
+    "tensor shares the memory of the input or output, but not its version, as with .data, .numpy() and "
+    "torch.sparse_coo_tensor.",
+    "Keep inputs and outputs themselves with ctx.save_for_backward.",
+)
+HIDDEN = (
+    "PyTorch notices the write: ctx.saved_tensors raises. But backward catches the exception, and returns another "
+    "gradient.",
+    "Read ctx.saved_tensors outside of the try, and catch only the exceptions that you expect.",
+)
+
+
 @check()
 def later_writes(subject: Subject) -> Iterator[Finding]:
     """Save tensors so that PyTorch notices if the caller writes to an input or the output after forward.
@@ -359,24 +373,12 @@ def later_writes(subject: Subject) -> Iterator[Finding]:
             zero = torch.zeros_like(subject.base[s])
             ours, theirs = (zero if g is None else g for g in (grads[s], expected[s]))
             if problem := difference(ours, theirs, 1e-9):
-                if written in noticed:
-                    yield finding(
-                        "error",
-                        f"after a later in-place operation on {what}, the gradient of {subject.describe(s)} is "
-                        f"{problem}, and backward hides the error that torch raises",
-                        "PyTorch notices the write: ctx.saved_tensors raises. But backward catches the exception, and "
-                        "returns another gradient.",
-                        "Read ctx.saved_tensors outside of the try, and catch only the exceptions that you expect.",
-                    )
-                    return
+                hidden = written in noticed
                 yield finding(
                     "error",
                     f"after a later in-place operation on {what}, the gradient of {subject.describe(s)} is {problem}, "
-                    "and torch does not notice",
-                    "A tensor that the backward needs is kept on ctx or in a closure, where PyTorch checks no "
-                    "version. Or the saved tensor shares the memory of the input or output, but not its version, as "
-                    "with .data, .numpy() and torch.sparse_coo_tensor.",
-                    "Keep inputs and outputs themselves with ctx.save_for_backward.",
+                    f"and {'backward hides the error that torch raises' if hidden else 'torch does not notice'}",
+                    *(HIDDEN if hidden else UNNOTICED),
                 )
                 return
 

@@ -15,7 +15,7 @@ from autograd_cookbook.auditing import forking
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.diagnose import difference, explain, first_line, raised_by_audit
 from autograd_cookbook.auditing.domains import SYMMETRIC, may_be_symmetric
-from autograd_cookbook.auditing.observe import is_freed, same
+from autograd_cookbook.auditing.observe import same
 from autograd_cookbook.auditing.report import Finding, Severity
 from autograd_cookbook.auditing.state import random_states
 from autograd_cookbook.auditing.subject import Run, Subject, functions_of, is_differentiable, real
@@ -87,8 +87,6 @@ def prepare(subject: Subject) -> Finding | None:
     except (Exception, SystemExit) as error:
         cause, fix = explain(error)
         return finding("error", f"backward raises on the given sample: {first_line(error)}", cause, fix)
-    if any(map(is_freed, run.outputs)):
-        subject.frees_outputs()
     try:
         _find_state(subject)
         subject.asks = _asks(subject)
@@ -207,8 +205,8 @@ def results(subject: Subject, offset: int, *, gradients: bool = True) -> Tensor:
     """Outputs, and gradients unless they are not asked for, after seeding the generators in one way or another."""
     subject.rewind(offset)
     run = subject.run(rewind=False)
-    grads = [g for g in run.gradients() if g is not None] if gradients else []
-    return torch.nan_to_num(real([*(run.outputs[i] for i in subject.active), *grads]))
+    outputs, grads = run.outcome() if gradients else (run.outputs, [])
+    return torch.nan_to_num(real([*(outputs[i] for i in subject.active), *(g for g in grads if g is not None)]))
 
 
 def _first_run(subject: Subject) -> Run:

@@ -502,8 +502,7 @@ def _by_threshold(subject: Subject, values: list[Tensor], dtype: torch.dtype, la
     rounded = [r.to(v.dtype) for r, v in zip(_converted(subject, values, dtype), values, strict=True)]
     try:
         torch.finfo = lambda *_: finfo(dtype)  # type: ignore[misc, assignment]  # put back below
-        run = subject.run(rounded)
-        outcome = [o.detach() for o in run.outputs], run.gradients()
+        outcome = subject.run(rounded).outcome()
     except (Exception, SystemExit):
         return False
     finally:
@@ -614,8 +613,7 @@ def autocast(subject: Subject) -> Iterator[Finding]:
             plain = {name: t.detach().clone() for name, t in _named(subject, without).items()}
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 run = subject.run(_converted(subject, subject.copies(), torch.float32))
-            low = run.outputs, run.gradients()
-            found = {name: t.detach().clone() for name, t in _named(subject, low).items()}
+            found = {name: t.detach().clone() for name, t in _named(subject, run.outcome()).items()}
     except (Exception, SystemExit) as error:
         raise Refused(first_line(error)) from error
     if subject.random:
