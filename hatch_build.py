@@ -41,11 +41,10 @@ class Compressed(BuildHookInterface):
         errors = Path(self.root, "src/autograd_cookbook/errors")
         compressed = runpy.run_path(str(errors / "storing.py"))["compressed"]
         for path in errors.glob("*.json"):
-            for suffix, part in compressed(path).items():
-                stored = Path(self.folder.name, f"{path.name}{suffix}")
-                stored.write_bytes(part)
-                place = "autograd_cookbook/errors" if self.target_name == "wheel" else "src/autograd_cookbook/errors"
-                build_data["force_include"][str(stored)] = f"{place}/{stored.name}"
+            stored = Path(self.folder.name, f"{path.name}.packed")
+            stored.write_bytes(compressed(path))
+            place = "autograd_cookbook/errors" if self.target_name == "wheel" else "src/autograd_cookbook/errors"
+            build_data["force_include"][str(stored)] = f"{place}/{stored.name}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Called when the distribution is there."""

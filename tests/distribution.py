@@ -29,8 +29,7 @@ def check_contents(wheel: Path, sdist: Path) -> None:
     """Both hold the package with its error index; the sdist also what it is built by."""
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if ".dist-info/" not in name}
-    # Compressed in two parts by hatch_build.py.
-    package = {f"{name}{end}" for name in PACKAGE for end in ((".bz2", ".xz") if name.endswith(".json") else ("",))}
+    package = {f"{name}.packed" if name.endswith(".json") else name for name in PACKAGE}  # by hatch_build.py
     assert held == package, f"the wheel differs from the package: {sorted(held ^ package)}"
     with tarfile.open(sdist) as archive:
         held = {name.partition("/")[2] for name in archive.getnames()}

@@ -3125,7 +3125,7 @@ def test_an_empty_sparse_gradient_is_told_from_other_sparse_tensors() -> None:
     ],
 )
 def test_a_backward_in_cpp_that_hangs_is_about_the_lock_of_python(text: str, name: str) -> None:
-    assert names(explain(text))[0] == name
+    assert names(explain(text)) == [name]
 
 
 def test_a_backward_in_cpp_that_hangs_on_several_devices_is_about_these() -> None:
@@ -3210,11 +3210,10 @@ def test_a_backward_without_a_return_is_named() -> None:
 
 @pytest.mark.parametrize("path", [INDEX, SHOWN], ids=lambda path: path.name)
 def test_an_installed_package_reads_what_is_compressed(path: Path, tmp_path: Path) -> None:
-    parts = storing.compressed(path)
-    for suffix, part in parts.items():
-        (tmp_path / f"{path.name}{suffix}").write_bytes(part)
+    stored = tmp_path / f"{path.name}.packed"
+    stored.write_bytes(storing.compressed(path))
     assert storing.read(tmp_path / path.name) == storing.read(path)
-    assert sum(map(len, parts.values())) < 0.98 * len(lzma.compress(path.read_bytes(), preset=9))
+    assert stored.stat().st_size < 0.98 * len(lzma.compress(path.read_bytes(), preset=9))
 
 
 def test_a_text_without_the_words_of_a_pattern_has_no_match_of_it() -> None:
@@ -3528,6 +3527,126 @@ def test_what_a_worker_says_of_cuda_is_about_its_process(said: str) -> None:
         ("The gradients of all parameters are None with DeepSpeed", "told_gradient_none", "safe_get_full_grad"),
         ("Some layers have zero gradients; at evaluation I pick actions by argmax", "told_gradient_zero", "normalize"),
         ("It keeps OOMing after maybe four epochs", "told_memory_grows", "item()"),
+        # What raises nothing: mistakes in the data, the labels, the time and the memory.
+        (
+            "Each epoch of my DDP run sees identical batches, the sampler never reshuffles",
+            "told_sampler_order",
+            "set_epoch",
+        ),
+        ("分布式采样器每个epoch的顺序都相同", "told_sampler_order", "set_epoch"),
+        ("Two workers of the loader draw the same random crops from NumPy", "told_random_repeats", "worker_init_fn"),
+        ("The noise in __getitem__ is identical in every epoch", "told_random_repeats", "__getitem__"),
+        ("After the random flip the mask no longer fits its image", "told_pair_augmented", "for both"),
+        (
+            "My IterableDataset with 3 workers gives each line three times",
+            "told_iterable_duplicates",
+            "get_worker_info",
+        ),
+        ("Every rank goes through the entire dataset under DDP", "told_no_sampler", "DistributedSampler"),
+        ("The number of steps per epoch is not divided by the number of GPUs, I use DDP", "told_no_sampler", "sampler"),
+        ("Six processes show up on GPU 0, and one on each of the other GPUs", "told_first_gpu", "set_device"),
+        ("The network needs 4 ms on cuda, and .cpu() afterwards takes 900 ms", "told_timing", "synchronize"),
+        ("The first prediction on the GPU takes ages, all later ones are fast", "told_timing", "warm-up"),
+        ("CPU inference got 6 times slower after training, the model is the same", "told_denormal", "flush_denormal"),
+        ("GPU utilization hovers at 15 %", "told_gpu_waits", "num_workers"),
+        ("There is a delay of a minute whenever a new epoch starts: between epochs", "told_gpu_waits", "persistent"),
+        ("The GPU is not used by my script, it still runs on the CPU", "told_gpu_unused", "is_available"),
+        ("AMP is no faster than float32 for my CNN", "told_half_slow", "synchronize"),
+        ("The loader hangs as soon as num_workers is 2", "told_loader_hangs", "spawn"),
+        ("The first iteration needs twice the memory, then it is stable", "told_memory_peak", "cudnn.benchmark"),
+        ("GPU memory climbs during the first epoch and stays stable from then on", "told_memory_plateau", "reserved"),
+        ("I del the model, and the memory is still occupied in nvidia-smi", "told_memory_plateau", "memory_allocated"),
+        ("System RAM increases with each worker of the DataLoader", "told_workers_memory", "NumPy array"),
+        (
+            "out, self.state = self.gru(x, self.state)\nEach step is slower than the last one",
+            "told_state_carried",
+            "detach",
+        ),
+        ("The lr stays constant although CosineAnnealingLR is there", "told_schedule", "scheduler.step()"),
+        (
+            "In Lightning the lr scheduler runs per epoch, I passed interval='step'",
+            "told_schedule",
+            '"lr_scheduler": {"scheduler"',
+        ),
+        ("With accelerate on 8 processes the learning rate decays 8 times too fast", "told_schedule", "prepare"),
+        ("Weight decay pulls the scales of my LayerNorm to zero", "told_weight_decay", "weight matrices"),
+        ("The EMA of my weights has a far lower accuracy than the raw model", "told_ema", "smaller decay"),
+        (
+            "The probabilities of a sample do not add up to 1 after softmax",
+            "told_softmax_dim",
+            "dimension of the classes",
+        ),
+        ("My GPT has a tiny loss and generates gibberish", "told_shifted_labels", "next token"),
+        ("The translation model decodes nonsense, teacher forcing looks perfect", "told_shifted_labels", "next token"),
+        ("key_padding_mask is ignored by the attention, or is its meaning reversed?", "told_mask", "masked token"),
+        ("I shuffled the images, and the labels do not correspond any more", "told_labels_mismatch", "class_to_idx"),
+        (
+            "The loss is 64 times larger with another reduction, it depends on the batch size",
+            "told_loss_factor",
+            "none",
+        ),
+        ("The decoder predicts nothing except <pad>", "told_padding", "ignore_index"),
+        ("The classes are imbalanced, and the net always predicts the majority class", "told_majority", "confusion"),
+        ("The images get brighter with each epoch, the dataset is changed in place", "told_data_changes", "clone()"),
+        ("Validation is fine, my own inference script gives wrong classes", "told_preprocessing", "both programs"),
+        ("Inference is wrong: ToTensor, then Normalize with mean 123.675", "told_preprocessing", "0.485"),
+        (
+            "Predictions in my inference script are worse, it reads with cv2.imread",
+            "told_preprocessing",
+            "COLOR_BGR2RGB",
+        ),
+        ("random_split: a new transform for the validation changes both sets", "told_subset_shared", "twice"),
+        (
+            "load_state_dict(state, strict=False) passes, and the model outputs garbage",
+            "told_loaded_nothing",
+            "missing_keys",
+        ),
+        ("Each time I reload the network, its outputs are different", "told_loaded_nothing", "strict=True"),
+        ("best = net.state_dict() always equals the last weights", "told_best_reference", "deepcopy"),
+        ("My accuracy is 340 %", "told_accuracy_wrong", "argmax(1)"),
+        ("The pixels are scrambled after a reshape from NHWC", "told_axes", "permute"),
+        ("The regression loss is enormous, about 4e9, and the targets are prices", "told_loss_huge", "mean 0"),
+        ("Is it normal that the validation loss is lower than the training loss?", "told_val_below_train", "eval mode"),
+        ("Suspiciously perfect accuracy in the validation", "told_too_good", "Shuffle the labels"),
+        ("The loss curve is a staircase, it drops at the start of every epoch", "told_sawtooth", "shuffle=True"),
+        # Cases of other symptoms.
+        (
+            "for x, y in loader:\n    cost = crit(net(x), y)\n    cost.backward()\nThe loss remains at 4.6",
+            "told_weights_unchanged",
+            "optimizer.step()",
+        ),
+        ("I unfroze the encoder in epoch 3, its weights do not change", "told_weights_unchanged", "add_param_group"),
+        (
+            "Gradient accumulation is worse: zero_grad() runs in each small batch",
+            "told_accumulation_differs",
+            "once per n batches",
+        ),
+        (
+            "Batch norm with 2 images per GPU: on 4 GPUs it is worse than on one GPU",
+            "told_parallel_differs",
+            "SyncBatch",
+        ),
+        (
+            "I all_reduce the loss in front of backward: training on 4 GPUs is worse than on a single GPU",
+            "told_parallel_differs",
+            "has a backward",
+        ),
+        (
+            "grid_sample on CUDA is nondeterministic: different gradients in two runs",
+            "told_gradients_differ",
+            "names the operation",
+        ),
+        ("My transformer gives nan as soon as I pass a padding mask", "told_nan", "keeps a key"),
+        ("net.half(), Adam: the weights are nan after one step, float16", "told_nan_in_half", "eps=1e-4"),
+        ("KLDivLoss is negative, -0.2", "told_loss_negative", "log_softmax"),
+        ("x = torch.Tensor([a, b])\nThe gradient of a is None", "told_gradient_none", "torch.stack"),
+        ("F.dropout(x, 0.3) still drops values in eval mode", "told_mode", "training=self.training"),
+        ("The predictions depend on the batch size of the inference", "told_batch_size", "model.eval()"),
+        (
+            "I resume with a smaller learning rate, but the lr is wrong after optimizer.load_state_dict",
+            "told_resume_differs",
+            'g["lr"] = lr',
+        ),
     ],
 )
 def test_a_training_that_goes_wrong_gets_the_check_to_make_first(text: str, name: str, advice: str) -> None:
@@ -4242,136 +4361,6 @@ def test_a_gradient_with_a_graph_keeps_its_leaf() -> None:
 
 
 # --- mistakes in the data, the labels, the time and the memory, which raise nothing ---
-
-
-@pytest.mark.parametrize(
-    ("text", "name", "advice"),
-    [
-        (
-            "Each epoch of my DDP run sees identical batches, the sampler never reshuffles",
-            "told_sampler_order",
-            "set_epoch",
-        ),
-        ("分布式采样器每个epoch的顺序都相同", "told_sampler_order", "set_epoch"),
-        ("Two workers of the loader draw the same random crops from NumPy", "told_random_repeats", "worker_init_fn"),
-        ("The noise in __getitem__ is identical in every epoch", "told_random_repeats", "__getitem__"),
-        ("After the random flip the mask no longer fits its image", "told_pair_augmented", "for both"),
-        (
-            "My IterableDataset with 3 workers gives each line three times",
-            "told_iterable_duplicates",
-            "get_worker_info",
-        ),
-        ("Every rank goes through the entire dataset under DDP", "told_no_sampler", "DistributedSampler"),
-        ("The number of steps per epoch is not divided by the number of GPUs, I use DDP", "told_no_sampler", "sampler"),
-        ("Six processes show up on GPU 0, and one on each of the other GPUs", "told_first_gpu", "set_device"),
-        ("The network needs 4 ms on cuda, and .cpu() afterwards takes 900 ms", "told_timing", "synchronize"),
-        ("The first prediction on the GPU takes ages, all later ones are fast", "told_timing", "warm-up"),
-        ("CPU inference got 6 times slower after training, the model is the same", "told_denormal", "flush_denormal"),
-        ("GPU utilization hovers at 15 %", "told_gpu_waits", "num_workers"),
-        ("There is a delay of a minute whenever a new epoch starts: between epochs", "told_gpu_waits", "persistent"),
-        ("The GPU is not used by my script, it still runs on the CPU", "told_gpu_unused", "is_available"),
-        ("AMP is no faster than float32 for my CNN", "told_half_slow", "synchronize"),
-        ("The loader hangs as soon as num_workers is 2", "told_loader_hangs", "spawn"),
-        ("The first iteration needs twice the memory, then it is stable", "told_memory_peak", "cudnn.benchmark"),
-        ("GPU memory climbs during the first epoch and stays stable from then on", "told_memory_plateau", "reserved"),
-        ("I del the model, and the memory is still occupied in nvidia-smi", "told_memory_plateau", "memory_allocated"),
-        ("System RAM increases with each worker of the DataLoader", "told_workers_memory", "NumPy array"),
-        (
-            "out, self.state = self.gru(x, self.state)\nEach step is slower than the last one",
-            "told_state_carried",
-            "detach",
-        ),
-        ("The lr stays constant although CosineAnnealingLR is there", "told_schedule", "scheduler.step()"),
-        (
-            "In Lightning the lr scheduler runs per epoch, I passed interval='step'",
-            "told_schedule",
-            '"lr_scheduler": {"scheduler"',
-        ),
-        ("With accelerate on 8 processes the learning rate decays 8 times too fast", "told_schedule", "prepare"),
-        ("Weight decay pulls the scales of my LayerNorm to zero", "told_weight_decay", "weight matrices"),
-        ("The EMA of my weights has a far lower accuracy than the raw model", "told_ema", "smaller decay"),
-        (
-            "The probabilities of a sample do not add up to 1 after softmax",
-            "told_softmax_dim",
-            "dimension of the classes",
-        ),
-        ("My GPT has a tiny loss and generates gibberish", "told_shifted_labels", "next token"),
-        ("The translation model decodes nonsense, teacher forcing looks perfect", "told_shifted_labels", "next token"),
-        ("key_padding_mask is ignored by the attention, or is its meaning reversed?", "told_mask", "masked token"),
-        ("I shuffled the images, and the labels do not correspond any more", "told_labels_mismatch", "class_to_idx"),
-        (
-            "The loss is 64 times larger with another reduction, it depends on the batch size",
-            "told_loss_factor",
-            "none",
-        ),
-        ("The decoder predicts nothing except <pad>", "told_padding", "ignore_index"),
-        ("The classes are imbalanced, and the net always predicts the majority class", "told_majority", "confusion"),
-        ("The images get brighter with each epoch, the dataset is changed in place", "told_data_changes", "clone()"),
-        ("Validation is fine, my own inference script gives wrong classes", "told_preprocessing", "both programs"),
-        ("Inference is wrong: ToTensor, then Normalize with mean 123.675", "told_preprocessing", "0.485"),
-        (
-            "Predictions in my inference script are worse, it reads with cv2.imread",
-            "told_preprocessing",
-            "COLOR_BGR2RGB",
-        ),
-        ("random_split: a new transform for the validation changes both sets", "told_subset_shared", "twice"),
-        (
-            "load_state_dict(state, strict=False) passes, and the model outputs garbage",
-            "told_loaded_nothing",
-            "missing_keys",
-        ),
-        ("Each time I reload the network, its outputs are different", "told_loaded_nothing", "strict=True"),
-        ("best = net.state_dict() always equals the last weights", "told_best_reference", "deepcopy"),
-        ("My accuracy is 340 %", "told_accuracy_wrong", "argmax(1)"),
-        ("The pixels are scrambled after a reshape from NHWC", "told_axes", "permute"),
-        ("The regression loss is enormous, about 4e9, and the targets are prices", "told_loss_huge", "mean 0"),
-        ("Is it normal that the validation loss is lower than the training loss?", "told_val_below_train", "eval mode"),
-        ("Suspiciously perfect accuracy in the validation", "told_too_good", "Shuffle the labels"),
-        ("The loss curve is a staircase, it drops at the start of every epoch", "told_sawtooth", "shuffle=True"),
-        # Cases of other symptoms.
-        (
-            "for x, y in loader:\n    cost = crit(net(x), y)\n    cost.backward()\nThe loss remains at 4.6",
-            "told_weights_unchanged",
-            "optimizer.step()",
-        ),
-        ("I unfroze the encoder in epoch 3, its weights do not change", "told_weights_unchanged", "add_param_group"),
-        (
-            "Gradient accumulation is worse: zero_grad() runs in each small batch",
-            "told_accumulation_differs",
-            "once per n batches",
-        ),
-        (
-            "Batch norm with 2 images per GPU: on 4 GPUs it is worse than on one GPU",
-            "told_parallel_differs",
-            "SyncBatch",
-        ),
-        (
-            "I all_reduce the loss in front of backward: training on 4 GPUs is worse than on a single GPU",
-            "told_parallel_differs",
-            "has a backward",
-        ),
-        (
-            "grid_sample on CUDA is nondeterministic: different gradients in two runs",
-            "told_gradients_differ",
-            "names the operation",
-        ),
-        ("My transformer gives nan as soon as I pass a padding mask", "told_nan", "keeps a key"),
-        ("net.half(), Adam: the weights are nan after one step, float16", "told_nan_in_half", "eps=1e-4"),
-        ("KLDivLoss is negative, -0.2", "told_loss_negative", "log_softmax"),
-        ("x = torch.Tensor([a, b])\nThe gradient of a is None", "told_gradient_none", "torch.stack"),
-        ("F.dropout(x, 0.3) still drops values in eval mode", "told_mode", "training=self.training"),
-        ("The predictions depend on the batch size of the inference", "told_batch_size", "model.eval()"),
-        (
-            "I resume with a smaller learning rate, but the lr is wrong after optimizer.load_state_dict",
-            "told_resume_differs",
-            'g["lr"] = lr',
-        ),
-    ],
-)
-def test_a_silent_mistake_is_known_by_what_is_seen(text: str, name: str, advice: str) -> None:
-    found = explain(text)
-    assert (found.known, names(found)[0]) == ("maybe", name)
-    assert advice in " ".join([*found.entries[0].advice, found.entries[0].cause])
 
 
 def test_a_leak_is_no_cache_and_a_seed_is_no_worker() -> None:

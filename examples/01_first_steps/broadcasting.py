@@ -3,8 +3,8 @@ Broadcasting: what forward expands, backward must sum
 =====================================================
 
 You will write gradients for inputs whose shapes differ. You will also see what the autograd engine, which runs
-backward, does with a gradient of the wrong shape:
-sometimes it raises an error, and sometimes it silently sums the gradient.
+backward, does with a gradient of the wrong shape: sometimes it raises an error, and sometimes it silently sums the
+gradient.
 """
 
 # %%

@@ -2,6 +2,7 @@
 comparison of two versions can be read; in a wheel and a source distribution compressed, which needs a quarter less than
 their own compression. There entries and their cases are stored by field, because texts of one field resemble each
 other. Prose is compressed with bzip2 and the rest, mostly patterns, with LZMA: each is the smaller one for its part.
+The file holds both parts, one after the other.
 """
 
 import json
@@ -10,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 PROSE = ("title", "tell", "change", "cause", "fix")  # fields of entries and cases
-SUFFIXES = (".bz2", ".xz")
 Row = dict[str, Any]
 
 
@@ -21,8 +21,9 @@ def read(path: Path) -> dict[str, Any]:
     import bz2
     import lzma
 
-    parts = [path.with_name(f"{path.name}{suffix}").read_bytes() for suffix in SUFFIXES]
-    prose, stored = json.loads(bz2.decompress(parts[0])), json.loads(lzma.decompress(parts[1]))
+    first = bz2.BZ2Decompressor()
+    prose = json.loads(first.decompress(path.with_name(f"{path.name}.packed").read_bytes()))
+    stored = json.loads(lzma.decompress(first.unused_data))
     if "entries" not in stored:
         return dict(stored)
     entries, cases = (_rows(stored[name] | prose[name]) for name in ("entries", "cases"))
@@ -38,8 +39,8 @@ def write(path: Path, stored: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(stored, indent=0, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def compressed(path: Path) -> dict[str, bytes]:
-    """Return the compressed parts of a file, by the suffix of each."""
+def compressed(path: Path) -> bytes:
+    """Return the compressed form of a file."""
     import bz2
     import lzma
 
@@ -53,7 +54,7 @@ def compressed(path: Path) -> dict[str, bytes]:
         stored |= {name: {k: v for k, v in fields.items() if k not in PROSE} for name, fields in columns.items()}
     # A byte of text says more about the next one than its position does.
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
-    return {".bz2": bz2.compress(_text(prose)), ".xz": lzma.compress(_text(stored), filters=filters)}
+    return bz2.compress(_text(prose)) + lzma.compress(_text(stored), filters=filters)
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
