@@ -988,7 +988,7 @@ def test_the_gradient_of_a_surrogate_that_nobody_names_has_a_derivative():
     report = audit(SpikeWithASavedSlope.apply, (leaf(4, 3),), only=["first_order", "second_order"])
     assert [(f.check, f.severity) for f in report.findings] == [("second_order", "warning"), ("first_order", "info")]
     assert report.capabilities["second_order"] == "wrong"
-    assert "which forward saved" in report.findings[0].cause
+    assert "which forward keeps" in report.findings[0].cause
 
 
 class StoredInFewBits(Function):
@@ -1227,7 +1227,9 @@ class KeepsAProductOnCtx(Function):
 
 def test_what_ctx_keeps_is_named_as_the_cause():
     (found,) = audit(KeepsAProductOnCtx.apply, (leaf(3),), only=["second_order"]).findings
-    assert found.cause.startswith("The backward uses an intermediate result of shape [3], which forward saved")
+    assert found.cause.startswith(
+        "The backward uses ctx.square, an intermediate result of shape [3], which forward keeps"
+    )
 
 
 class OverwritesDuplicates(Function):

@@ -5,7 +5,7 @@ import functools
 import inspect
 import itertools
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,13 @@ from torch.autograd import Function
 
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.checks.execution import MARKS, mark, mark_elsewhere
-from autograd_cookbook.auditing.checks.gradients import output_weights, written_to_grad
+from autograd_cookbook.auditing.checks.gradients import (
+    ITERATIONS,
+    adds_to_zero,
+    output_weights,
+    repetitions,
+    written_to_grad,
+)
 from autograd_cookbook.auditing.checks.precision import largest_of
 from autograd_cookbook.auditing.diagnose import refused_on_purpose
 from autograd_cookbook.auditing.numeric import Derivative, rounding
@@ -97,7 +103,7 @@ def subsets(subject: Subject) -> Iterator[Finding]:
                     "What is computed or saved depends on which inputs need gradients, in the wrong way.",
                     "Ask ctx.needs_input_grad for each gradient apart, and save what each one needs.",
                 )
-                if listed := _differentiates_what_it_is_passed(subject, found):
+                if listed := _differentiates_what_it_is_passed(subject, requires, found):
                     advice = PASSED
                 elif found.error is not None and "does not require grad" in str(found.error):
                     advice = FROZEN
@@ -173,13 +179,21 @@ def _without_requires_grad(found: Deviation) -> str:
     return "no output does" if found.error is not None and "no output requires grad" in str(found.error) else ""
 
 
-def _differentiates_what_it_is_passed(subject: Subject, found: Deviation) -> bool:
-    """Whether forward takes any number of tensors, as a solver takes parameters, and backward asks for all of them."""
-    parameters = [
-        parameter for cls in subject.classes for parameter in inspect.signature(cls.forward).parameters.values()
-    ]
-    variadic = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
-    return variadic and found.error is not None and "Tensors does not require grad" in str(found.error)
+def _differentiates_what_it_is_passed(subject: Subject, requires: Sequence[bool], found: Deviation) -> bool:
+    """Whether forward takes any number of tensors, as a solver takes parameters, and backward asks for all of them.
+
+    A parameter that backward finds in a module, which is an argument, is none that a caller could leave out.
+    """
+    if found.error is None or "Tensors does not require grad" not in str(found.error):
+        return False
+    with observing(subject.classes, saved=False) as record:
+        run = subject.run(requires=requires)
+    frozen = [tensor for tensor, leaf in zip(run.passed, run.leaves, strict=True) if leaf is None]
+    return all(
+        any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in inspect.signature(call.cls.forward).parameters.values())
+        and all(any(tensor is given for given in call.inputs) for tensor in frozen if is_differentiable(tensor))
+        for call in record.forwards
+    )
 
 
 def _without_error(subject: Subject, chosen: tuple[int, ...], found: Deviation | None) -> Deviation | None:
@@ -258,14 +272,29 @@ def undefined_gradient(subject: Subject) -> Iterator[Finding]:
         return [], [None if g is None or bool((g.abs() <= least).all()) else g for g in grads]
 
     if found := deviation(subject, outcome, ([], nothing)):
+        added = found.error is None and adds_to_zero(subject)
+        iterates = added and repetitions(subject, backward=True) >= ITERATIONS
         yield finding(
-            "error",
+            "info" if added and subject.gradient == "custom" else "error",
             f"if the gradient of the output is undefined, {found.text}",
-            *found.advice(
-                "The backward returns something even for a grad_output of zeros or None.",
-                "Return None if grad_output is None.",
-            ),
+            *found.advice(*(LEFT if iterates else ADDED if added else UNDEFINED)),
         )
+
+
+UNDEFINED = (
+    "The backward takes the None that stands for zeros after set_materialize_grads(False) for something else.",
+    "Return None if grad_output is None.",
+)
+LEFT = (
+    "Backward repeats an operation, from a start that is not zero, and stops before the result for a grad_output of "
+    "zeros is zero.",
+    "Start from zeros, or repeat until the change is small.",
+)
+ADDED = (
+    "The backward returns something for a grad_output of zeros, too: a constant, a penalty or noise that it adds.",
+    "Multiply what backward returns by grad_output. If the part is meant to be added, it is added also where no loss "
+    "depends on the output; a penalty is better a term of the loss.",
+)
 
 
 CHANGED = (

@@ -28,8 +28,9 @@ from autograd_cookbook.auditing.diagnose import (
     pattern,
 )
 from autograd_cookbook.auditing.domains import may_be_symmetric
+from autograd_cookbook.auditing.kept import Kept, Place
 from autograd_cookbook.auditing.numeric import BUDGET, RTOL, Derivative, Mismatch, along, rounding
-from autograd_cookbook.auditing.observe import fewest_bits, observing, same
+from autograd_cookbook.auditing.observe import Record, fewest_bits, observing, same
 from autograd_cookbook.auditing.report import Finding, enumerated
 from autograd_cookbook.auditing.roots import IGNORED, NO_PATTERN, WRITES_GRAD
 from autograd_cookbook.auditing.steps import LOOKS, SPACINGS, Line, jumps_often, size_of_steps
@@ -889,6 +890,13 @@ def linear_in_grad_output(subject: Subject) -> Iterator[Finding]:
         yield from _nan_comes_through(subject, base)
 
 
+def adds_to_zero(subject: Subject) -> bool:
+    """Whether gradients are not zero for a grad_output of zeros, by more than what rounding leaves of zero."""
+    usual = max((float(g.abs().max()) for g in subject.expected[1] if g is not None and g.numel()), default=0.0)
+    grads = subject.vjp(change=torch.zeros_like)[1]
+    return any(g is not None and bool((g.abs() > subject.rounding * usual).any()) for g in grads)
+
+
 def _first_alone(weights: Tensor) -> Tensor:
     result = torch.zeros_like(weights)
     result.view(-1)[:1] = weights.reshape(-1)[:1]
@@ -965,31 +973,53 @@ def _memory(tensor: Tensor) -> tuple[torch.layout, int | None]:
     return tensor.layout, consists_of[-1].untyped_storage().data_ptr() if consists_of else None
 
 
-def _saved_intermediate(subject: Subject) -> str:
-    """What a custom function saved that depends on its inputs and is neither one nor an output of it, in words."""
+def _is_result(thing: Any, record: Record) -> bool:
+    """Whether forward has computed something, and does not have it from its arguments or return it."""
+    given: dict[Any, int] = {}
+    for tensor in (t for call in record.forwards for t in (*call.inputs, *call.returned) if isinstance(t, Tensor)):
+        given[_memory(tensor)] = max(tensor.numel(), given.get(_memory(tensor), 0))
+    held = tensors_in([thing, getattr(thing, "__dict__", {})])
+    return isinstance(thing, float) or any(is_differentiable(t) and t.numel() > given.get(_memory(t), 0) for t in held)
 
-    def kept(values: list[Tensor]) -> list[Tensor]:
-        run = subject.run(values)
-        found = [t for n in own_nodes_of(run.outputs, subject.classes) for t in (*n.saved_tensors, *vars(n).values())]
-        return [t for t in found if isinstance(t, Tensor) and is_differentiable(t)]
 
-    with observing(subject.classes, saved=False) as record:
-        saved = kept(subject.copies())
+def _taken_from_forward(subject: Subject, slots: Sequence[int], moved: int, claimed: Tensor) -> str:
+    """What forward keeps that the backward takes for constant, in words, if that is why a second derivative is off.
+
+    Along one direction of the input ``moved``, each thing that is kept is exchanged for what forward keeps nearby. By
+    as much as this changes the gradients, what is ``claimed`` for their derivative is off. If all changes explain less
+    than half of what is missing, the cause is another one.
+    """
+    generator = torch.Generator().manual_seed(11)
+    base = subject.base[moved]
+    direction = torch.randn(base.shape, generator=generator, dtype=torch.float64).to(base)
+    step = torch.finfo(base.dtype).eps ** (1 / 3) * max(1.0, float(base.abs().max()))
+
+    def weighted(kept: Kept, sign: int = 0) -> float:
+        values = subject.copies()
+        values[moved] = base + sign * step * direction
+        grads = kept.run(values)
+        chosen = [torch.zeros_like(subject.base[s]) if (g := grads[s]) is None else g for s in slots]
+        return float(real(chosen) @ real(weights_of(chosen)))
+
+    def spoils(place: Place) -> float:
+        forth, back = (weighted(kept.exchanged(place)) for kept in (above, below))
+        return (forth - back) / (2 * step)
+
+    here, above, below = (Kept(subject, {}) for _ in range(3))
     try:
-        others = kept(subject.copies(lambda v: 1.01 * v + 1e-3))
+        weighted(here)
+        true = (weighted(above, 1) - weighted(below, -1)) / (2 * step)
+        effects = {place: spoils(place) for place, thing in here.things.items() if _is_result(thing, here.record)}
     except (Exception, SystemExit):
-        others = []  # outside of the domain
-    constant = list(map(same, saved, others)) if len(others) == len(saved) else [False] * len(saved)
-    given = [t for call in record.forwards for t in (*call.inputs, *call.returned) if isinstance(t, Tensor)]
-    known = {_memory(t) for t in given}
-    return next(
-        (
-            f"an intermediate result of shape {list(t.shape)}"
-            for t, fixed in zip(saved, constant, strict=True)
-            if not fixed and _memory(t) not in known
-        ),
-        "",
-    )
+        return ""  # what is kept is of another kind nearby, or cannot be exchanged
+    missing = true - float(real([claimed]) @ real([direction]))
+    if not effects or not abs(missing - sum(effects.values())) < 0.5 * abs(missing):
+        return ""
+    place = max(effects, key=lambda each: abs(effects[each]))
+    thing = here.things[place]
+    shape = f" of shape {list(thing.shape)}" if isinstance(thing, Tensor) else ""
+    what = "a number" if isinstance(thing, float) else f"an intermediate result{shape}"
+    return what if isinstance(place, int) else f"ctx.{place[1]}, {what}"
 
 
 def _as_numbers(function: Callable[[Sequence[Tensor]], list[Tensor]], values: Sequence[Tensor]) -> Tensor:
@@ -1025,7 +1055,7 @@ def _not_a_derivative(subject: Subject) -> str:
 
 
 # Why a second derivative is wrong, and what to do.
-CONSTANT = "The backward uses {}, which forward saved: it depends on the inputs and has no graph back to them."
+CONSTANT = "The backward uses {}, which forward keeps: it depends on the inputs and has no graph back to them."
 SILENT = "It is silently zero: the backward detaches a tensor, reads .data, works under no_grad or in NumPy."
 APPLIED_TWICE = (
     "The backward uses an output. The derivative of this output is the backward itself, so a second derivative applies "
@@ -1034,8 +1064,8 @@ APPLIED_TWICE = (
     "once_differentiable, which raises where grad_output requires grad.",
 )
 DETACHED = (
-    "The backward uses a tensor that depends on the inputs but has no graph back to them: an intermediate that was "
-    "saved, or a part that is detached."
+    "The backward uses a tensor that depends on the inputs but has no graph back to them: it detaches a part, reads "
+    ".data, or works under no_grad on the way."
 )
 UNRECORDED = (
     "It is silently zero, because autograd does not record this backward: it runs under no_grad, or detaches or leaves "
@@ -1110,7 +1140,7 @@ def second_order(subject: Subject) -> Iterator[Finding]:
     def gradient(values: Sequence[Tensor], graph: bool = False) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
         """First derivatives as a function of slots and grad_outputs."""
         run = subject.run(values[:n])
-        weights = [w.detach().requires_grad_(graph) for w in values[n:]]
+        weights = [w.detach().clone().requires_grad_(graph) for w in values[n:]]  # backward can write to them
         leaves = run.leaves_of(slots)
         active = [o for o in run.outputs if o.requires_grad]
         grads = torch.autograd.grad(active, leaves, weights, create_graph=graph, allow_unused=True)
@@ -1159,7 +1189,8 @@ def second_order(subject: Subject) -> Iterator[Finding]:
         if math.isnan(mismatch.actual):
             cause, fix = NOT_A_NUMBER
         else:
-            kept, silent = _saved_intermediate(subject), not bool(torch.count_nonzero(actual))
+            kept = _taken_from_forward(subject, slots, position, actual) if position < n else ""
+            silent = not bool(torch.count_nonzero(actual))
             if not used:
                 cause, fix = INSIDE if _differentiates_inside(subject) else (UNRECORDED, RECORD)
             elif subject.undeclared and itself:

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,13 @@ import torch
 from torch import Tensor
 
 from autograd_cookbook.auditing.checks import check, finding
-from autograd_cookbook.auditing.checks.gradients import along_directions, if_symmetric, output_weights, zeros_for_none
+from autograd_cookbook.auditing.checks.gradients import (
+    adds_to_zero,
+    along_directions,
+    if_symmetric,
+    output_weights,
+    zeros_for_none,
+)
 from autograd_cookbook.auditing.diagnose import explain, first_line
 from autograd_cookbook.auditing.domains import SYMMETRIC, may_be_symmetric
 from autograd_cookbook.auditing.numeric import Derivative
@@ -283,14 +290,14 @@ def resizings(subject: Subject, size: int) -> Iterator[tuple[str, list[Tensor]]]
                 (i, 0) for i, d in same if d == 0 and (subject.slots[i].leaf or not is_differentiable(subject.base[i]))
             ]
             same = [(i, d) for i, d in same if subject.slots[i].leaf]
-        if not any(subject.slots[i].leaf or not is_differentiable(subject.base[i]) for i, _ in same):
-            continue  # of constants alone, which the caller makes as they must be
         first = [(i, d) for i, d in same if d == 0]
         # Labels, indices, masks and one side of a square matrix are tied to others and are not broadcast.
         tied = len({i for i, _ in same}) < len(same) or not all(subject.slots[i].leaf for i, _ in same)
         alone = [] if tied else same
         for group in (same, first, batch, *([p] for p in alone)):
-            if group and group not in groups:
+            # Constants alone are left as they are: the caller makes them as they must be.
+            varies = any(subject.slots[i].leaf or not is_differentiable(subject.base[i]) for i, _ in group)
+            if varies and group not in groups:
                 groups.append(group)
 
     def resized(group: list[tuple[int, int]], size: int) -> list[Tensor]:
@@ -410,7 +417,7 @@ def empty(subject: Subject) -> Iterator[Finding]:
                 if mismatch is None:
                     continue
                 said, advice = f"{mismatch.actual:.6g}, but the values change by {mismatch.expected:.6g}", SOME_SIZES
-            elif torch.count_nonzero(grad):
+            elif torch.count_nonzero(grad) and not (subject.gradient == "custom" and adds_to_zero(subject)):
                 said = f"{grad.reshape(-1)[grad.abs().argmax()].item():.6g} and not 0"
             else:
                 continue
@@ -500,7 +507,8 @@ def sizes(subject: Subject) -> Iterator[Finding]:
             problems = list(along_directions(subject, values, label, SOME_SIZES))
             single = any(v.shape.count(1) - b.shape.count(1) > 1 for v, b in zip(values, subject.base, strict=True))
             stands_for_many = broadcasts and size == 1
-            if single or (parted and not stands_for_many) or _index_parted(subject, values):
+            unusual = _index_parted(subject, values) or _kernel_resized(subject, values)
+            if single or (parted and not stands_for_many) or unusual:
                 # An image of one pixel, a matrix of one entry, or sizes that no caller mixes: an exception is noticed.
                 problems = [p for p in problems if "backward raises" not in p.summary]
             elif stands_for_many:
@@ -509,6 +517,8 @@ def sizes(subject: Subject) -> Iterator[Finding]:
                 problems = [r if "backward raises" in p.summary else p for p, r in zip(problems, raises, strict=True)]
             if problems and not list(along_directions(subject, _gentle(subject, values), label, SOME_SIZES)):
                 continue  # it is the larger numbers, as where an iteration does not converge, and not the size
+            if problems and _right_with_counts(subject, values):
+                continue  # a number among the arguments was the size, and would have to be the new one
             if problems and not _used(subject, values, outputs):
                 continue  # forward takes as many entries as it needs, such as three coordinates
             if problems and (elsewhere := _wrong_nearby(subject)):
@@ -638,6 +648,23 @@ def _index_parted(subject: Subject, values: list[Tensor]) -> bool:
     return any(
         n == m and n in changed for b, v in pairs if is_differentiable(b) for n, m in zip(b.shape, v.shape, strict=True)
     )
+
+
+def _kernel_resized(subject: Subject, values: list[Tensor]) -> bool:
+    """Whether a constant of several equal sizes was changed in more than one, as the taps of a filter are not."""
+    changed = Counter(i for i, _, _ in _changed(subject, values))
+    return any(n > 1 and is_differentiable(subject.base[i]) and not subject.slots[i].leaf for i, n in changed.items())
+
+
+def _right_with_counts(subject: Subject, values: list[Tensor]) -> bool:
+    """Whether the gradient is right once whole numbers among the arguments that were the size are the new one, too."""
+    old = {n for _, _, n in _changed(subject, values)}
+    if len(old) > 1 or not any(type(a) is int and a in old for a in subject.flat):
+        return False
+    size = next(values[i].shape[d] for i, d, _ in _changed(subject, values))
+    with subject.settings([size if type(a) is int and a in old else a for a in subject.flat]):
+        outputs = accepted(subject, [v.clone() for v in values])
+        return outputs is not None and not list(along_directions(subject, values, "", SOME_SIZES))
 
 
 def _used(subject: Subject, values: list[Tensor], outputs: list[Tensor]) -> bool:

@@ -15,6 +15,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from autograd_cookbook.auditing.checks import check, finding
+from autograd_cookbook.auditing.kept import Kept
 from autograd_cookbook.auditing.leaving import leaves_torch
 from autograd_cookbook.auditing.observe import observing, same
 from autograd_cookbook.auditing.report import Finding, enumerated
@@ -25,7 +26,6 @@ from autograd_cookbook.auditing.subject import (
     is_plain,
     nodes_of,
     own_nodes_of,
-    weights_of,
 )
 from autograd_cookbook.layouts import parts
 
@@ -214,53 +214,6 @@ def _growth(subject: Subject, call: Callable[[], Any], calls: int = 5) -> int:
 # --- saved tensors ---
 
 
-class _Saved:
-    """The tensors that custom functions save, by the order in which autograd packs them away.
-
-    Some of them are changed before backward reads them, or an attribute of ctx is removed.
-    """
-
-    def __init__(self, subject: Subject, change: dict[int, Any], removed: str = "") -> None:
-        self.tensors: dict[int, Tensor] = {}
-        self.subject, self.change, self.removed = subject, change, removed
-
-    def run(self, values: list[Tensor] | None = None, graph: bool = False) -> list[Tensor | None]:
-        number = itertools.count()
-        with observing(self.subject.classes, saved=False) as record:
-
-            def pack(tensor: Tensor) -> tuple[int | None, Tensor]:
-                return None if record.inside else next(number), tensor  # a backward that computes forward again
-
-            def unpack(packed: tuple[int | None, Tensor]) -> Tensor:
-                k, tensor = packed
-                if k is None or not record.inside:
-                    return tensor
-                self.tensors[k] = tensor
-                change = self.change.get(k)
-                return tensor if change is None else change(tensor)
-
-            with saved_tensors_hooks(pack, unpack):
-                # Everything requires grad: what is saved for the gradient of a frozen input is not saved in vain.
-                wanted = [
-                    s.leaf or (is_differentiable(s.tensor) and not s.hidden and not self.subject.in_place)
-                    for s in self.subject.slots
-                ]
-                run = self.subject.run(values, requires=wanted)
-                for node in own_nodes_of(run.outputs, self.subject.classes):
-                    vars(node).pop(self.removed, None)
-                grads = run.gradients(create_graph=graph)
-                if graph:  # what takes part in the second derivative alone is not saved in vain
-                    grads += _derivatives(grads, run.leaves)
-                return [None if g is None else g.clone() for g in grads]
-
-
-def _derivatives(grads: Sequence[Tensor | None], leaves: Sequence[Tensor | None]) -> list[Tensor | None]:
-    """The gradients of weighted gradients."""
-    firsts = [g for g in grads if g is not None and g.requires_grad]
-    wanted = [t for t in leaves if t is not None]
-    return list(torch.autograd.grad(firsts, wanted, weights_of(firsts), allow_unused=True)) if firsts else []
-
-
 def _elsewhere(subject: Subject) -> list[list[Tensor]]:
     """The sample, and points around it where other branches may be taken; none that the function refuses."""
     points = [subject.copies()]
@@ -274,14 +227,19 @@ def _elsewhere(subject: Subject) -> list[list[Tensor]]:
     return points
 
 
-def _influential(altered: _Saved, values: list[Tensor], graph: bool) -> bool:
+def _everything(subject: Subject) -> list[bool]:
+    """Everything requires grad: what is saved for the gradient of a frozen input is not saved in vain."""
+    return [s.leaf or (is_differentiable(s.tensor) and not s.hidden and not subject.in_place) for s in subject.slots]
+
+
+def _influential(altered: Kept, values: list[Tensor], graph: bool) -> bool:
     """Whether the gradients are others when what is saved is altered, or cannot be computed then."""
     try:
-        expected = _Saved(altered.subject, {}).run(values, graph)
+        expected = Kept(altered.subject, {}).run(values, _everything(altered.subject), graph)
     except (Exception, SystemExit):
         return False  # there is no gradient here either way
     try:
-        found = altered.run(values, graph)
+        found = altered.run(values, _everything(altered.subject), graph)
     except (Exception, SystemExit):
         return True
     return any(a is not b if a is None or b is None else not same(a, b) for a, b in zip(found, expected, strict=True))
@@ -308,9 +266,9 @@ def unused_saved(subject: Subject) -> Iterator[Finding]:
     subject.needs_dense()
     if any(v.numel() == 0 for v in (*subject.base, *subject.expected[0])):
         return  # nothing has an influence on nothing
-    plain = _Saved(subject, {})
+    plain = Kept(subject, {})
     try:
-        plain.run()
+        plain.run(None, _everything(subject))
     except Exception:
         return  # it has no gradient for something that is frozen here, and says so
     if not subject.isolated and leaves_torch(subject):
@@ -318,11 +276,11 @@ def unused_saved(subject: Subject) -> Iterator[Finding]:
             "code outside of PyTorch, which may trust its saved tensors, could end your process if they were changed"
         )
     points = _elsewhere(subject)
-    for k, tensor in plain.tensors.items():
-        if tensor.numel() == 0:
+    for k, tensor in plain.things.items():
+        if not isinstance(k, int) or tensor.numel() == 0:
             continue
         ways = itertools.product(points, (False, True), _disturbances(tensor))
-        used = any(_influential(_Saved(subject, {k: change}), values, graph) for values, graph, change in ways)
+        used = any(_influential(Kept(subject, {k: change}), values, graph) for values, graph, change in ways)
         if not used and not same(_disturbances(tensor)[0](tensor), tensor):
             yield finding(
                 "info",
@@ -350,7 +308,7 @@ def _attributes_in_vain(subject: Subject, points: Sequence[list[Tensor]]) -> Ite
             kept.setdefault(name, {}).update({k: v for k, v in storages.items() if k not in known})
     for name, storages in kept.items():
         size = sum(storages.values())
-        without, ways = _Saved(subject, {}, removed=name), itertools.product(points, (False, True))
+        without, ways = Kept(subject, {}, removed=name), itertools.product(points, (False, True))
         if size and not any(_influential(without, values, graph) for values, graph in ways):
             yield finding(
                 "warning" if size > TIMES * largest else "info",

@@ -13,7 +13,13 @@ from torch import Tensor
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.checks.gradients import ITERATIONS, in_steps, repetitions, zeros_for_none
 from autograd_cookbook.auditing.checks.layouts import permutation
-from autograd_cookbook.auditing.checks.precision import clamps_in_backward, is_guarded, largest_of, passes_a_pole
+from autograd_cookbook.auditing.checks.precision import (
+    clamps_in_backward,
+    decomposes,
+    is_guarded,
+    largest_of,
+    passes_a_pole,
+)
 from autograd_cookbook.auditing.diagnose import NOT_FINITE, difference, explain, first_line, raised_by_audit
 from autograd_cookbook.auditing.numeric import Derivative, along, rounding
 from autograd_cookbook.auditing.observe import fewest_bits, observing
@@ -326,6 +332,8 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
                 continue  # here the result is the end of the range that a solver searches
             if mismatch and odd and abs(mismatch.expected) > FAR * (1 + largest_of(usual)):
                 continue  # of a matrix that is singular there, whatever the solver returns
+            if odd and decomposes(subject, values):
+                continue  # of zeros or equal numbers, where not all singular vectors are defined
             way = torch.ones(numeric.n, dtype=torch.float64)
             if mismatch:
                 way = (torch.arange(numeric.n) == mismatch.index).double()

@@ -5,6 +5,7 @@ import functools
 import itertools
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -313,6 +314,9 @@ WIDE = {
 LARGE = LONG | {" and numbers up to 20": _up_to(20.0), " and numbers of 300 to 350": _above_256}
 
 
+GROSSLY = 10.0  # times the norm, where functions saturate and what is left of their gradients is small
+
+
 def _gross(
     subject: Subject, values: list[Tensor], low: Outcome, exact: Outcome, dtype: torch.dtype, name: str, where: str
 ) -> Iterator[Finding]:
@@ -326,7 +330,7 @@ def _gross(
         if not finite:
             kind = "NaN" if found[label].isnan().any() else "infinite"
             what = f"{kind} where float64 gives {float(e.abs().max()):.4g} at most"
-        elif "up to" not in where and float(real([e]).norm()) > 1e-3 and off > 0.25:
+        elif float(real([e]).norm()) > 1e-3 and off > (GROSSLY if "up to" in where else 0.25):
             largest = float((found[label] - e).abs().max())
             if largest < _unseen(subject, values, exact, dtype).get(label, 0.0):
                 continue
@@ -397,38 +401,68 @@ QUOTIENTS = {"div": 1, "reciprocal": 0, "rsqrt": 0}  # and which argument they d
 
 
 class _Infinities(TorchDispatchMode):
-    """Notes the first operation that makes infinity of finite numbers, and whether it is at a pole: log(0), 1/0."""
+    """Notes the operations that make infinity of finite numbers, and whether they do so at a pole: log(0), 1/0."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.pole = "", False
+        self.calls: Counter[str] = Counter()
+        self.made: dict[tuple[str, int], bool] = {}  # by operation and the number of its call
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = _has_infinity((args, kwargs))
+        given = [t.isinf() for t in tree_leaves((args, kwargs)) if is_differentiable(t)]  # before it is written to
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__.rstrip("_")
-        if not self.first and not given and "empty" not in name and _has_infinity(result):
-            self.first = name
+        self.calls[name] += 1
+        if "empty" not in name and _made_infinite(result, given):
             divisor = args[QUOTIENTS[name]] if name in QUOTIENTS else None
-            self.pole = name in LOGARITHMS or _is_zero(divisor)
+            self.made[name, self.calls[name]] = name in LOGARITHMS or _is_zero(divisor)
         return result
+
+    def __sub__(self, usual: "_Infinities") -> "_Infinities":
+        """Without those that are infinite in the usual dtype, too, as the logarithm of a probability of zero is."""
+        self.made = {call: pole for call, pole in self.made.items() if call not in usual.made}
+        return self
+
+    @property
+    def first(self) -> str:
+        """The operation that makes the first infinity, if one does."""
+        return next(iter(self.made), ("", 0))[0]
+
+    @property
+    def pole(self) -> bool:
+        """Whether the first infinity is at a pole."""
+        return next(iter(self.made.values()), False)
 
 
 def _is_zero(divisor: Any) -> bool:
     return bool((divisor == 0).any()) if isinstance(divisor, Tensor) else isinstance(divisor, float) and divisor == 0
 
 
-def _has_infinity(values: Any) -> bool:
-    return any(is_differentiable(t) and bool(t.isinf().any()) for t in tree_leaves(values))
+def _made_infinite(result: Any, given: Sequence[Tensor]) -> bool:
+    """Whether something is infinite in a place where no argument is: the exponential of minus infinity is zero."""
+    for made in (t.isinf() for t in tree_leaves(result) if is_differentiable(t)):
+        for infinite in given:
+            by_place = infinite.dim() <= made.dim() and all(
+                n in (1, m) for n, m in zip(infinite.shape[::-1], made.shape[::-1], strict=False)
+            )
+            made = made & ~(infinite if by_place else infinite.any())
+        if made.any():
+            return True
+    return False
 
 
 def _infinities(subject: Subject, values: list[Tensor], dtype: torch.dtype) -> tuple[_Infinities, _Infinities]:
-    """What becomes infinite in forward, and in backward."""
-    with _in(subject, dtype):
-        with _Infinities() as forward:
-            run = subject.run(_converted(subject, values, dtype))
-        with _Infinities() as backward:
-            run.gradients()
+    """What becomes infinite in forward, and in backward, in this dtype and not in the usual one."""
+
+    def seen(dtype: torch.dtype) -> tuple[_Infinities, _Infinities]:
+        with _in(subject, dtype):
+            with _Infinities() as forward:
+                run = subject.run(_converted(subject, values, dtype))
+            with _Infinities() as backward:
+                run.gradients()
+        return forward, backward
+
+    forward, backward = (here - usual for here, usual in zip(seen(dtype), seen(subject.dtype), strict=True))
     return forward, backward
 
 
@@ -437,6 +471,13 @@ def passes_a_pole(subject: Subject, values: list[Tensor]) -> bool:
     with _Infinities() as seen, torch.no_grad():
         subject.run([v.clone() for v in values], subject.without_graph)
     return seen.pole
+
+
+def decomposes(subject: Subject, values: list[Tensor]) -> bool:
+    """Whether forward takes a matrix apart, by SVD, QR or eigenvectors: of a degenerate one, in any of many ways."""
+    with _Infinities() as seen, torch.no_grad():
+        subject.run([v.clone() for v in values], subject.without_graph)
+    return any("svd" in name or "_eig" in name or "_qr" in name for name in seen.calls)
 
 
 class _Guards(TorchDispatchMode):
@@ -483,9 +524,8 @@ def clamps_in_backward(subject: Subject, values: list[Tensor]) -> bool:
 
 def _overflow(subject: Subject, values: list[Tensor], dtype: torch.dtype) -> tuple[str, str] | None:
     """What becomes infinite in this dtype alone, and what to do; None where nothing does."""
-    here, usual = (_infinities(subject, values, each) for each in (dtype, subject.dtype))
-    for found, other in zip(here, usual, strict=True):
-        if found.first and found.first != other.first:
+    for found in _infinities(subject, values, dtype):
+        if found.first:
             return _filled(POLE if found.pole else OVERFLOW, found.first)
     return None
 

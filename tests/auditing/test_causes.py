@@ -1,0 +1,323 @@
+"""The cause that a finding names is the one that an experiment confirms, each on the smallest function that has it."""
+
+import pytest
+import torch
+from torch import nn
+from torch.autograd import Function
+
+from autograd_cookbook.auditing import audit
+
+
+def leaf(*shape):
+    torch.manual_seed(0)
+    return torch.randn(shape, dtype=torch.float64, requires_grad=True)
+
+
+# --- a second derivative that is off ---
+
+
+class CubeOfWhatIsKept(Function):
+    """x³ · w, whose backward for x takes x² from forward; another product is kept, which does not depend on x."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(w * w, x * x, w)
+        return x**3 * w
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        of_w, of_x, w = ctx.saved_tensors
+        return 3 * grad_output * of_x * (of_w / w), None
+
+
+class ReadsData(Function):
+    """x³, of which backward reads .data; what forward keeps has no part in it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x, torch.ones(5, dtype=x.dtype) * x.numel())
+        return x**3
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, _ = ctx.saved_tensors
+        return 3 * grad_output * x * x.data
+
+
+class KeepsANumber(Function):
+    """x times its largest absolute value, which is kept as a Python number."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        ctx.largest = x.abs().max().item()
+        return x * ctx.largest
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        top = (x.abs() == ctx.largest) * x.sign()
+        return grad_output * ctx.largest + top * (grad_output * x).sum()
+
+
+class ReturnsAPart(Function):
+    """Rows of powers, of which one is returned, and all are kept."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.powers = torch.stack([x, x**2, x**3])
+        return ctx.powers[2]
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return 3 * grad_output * ctx.powers[1]
+
+
+class RefusesTheOthers(Function):
+    """A covariance whose backward serves one argument, and whose forward refuses gradients for the other."""
+
+    @staticmethod
+    def forward(ctx, x, scale):
+        if ctx.needs_input_grad[0]:
+            raise RuntimeError("no gradient with respect to x")
+        ctx.save_for_backward(2 * x * scale)
+        return x * scale**2
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return None, grad_output * ctx.saved_tensors[0]
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "cause"),
+    [
+        (CubeOfWhatIsKept, lambda: (leaf(3), leaf(3)), "The backward uses an intermediate result of shape [3]"),
+        (ReadsData, lambda: (leaf(3),), "it detaches a part, reads .data"),
+        (KeepsANumber, lambda: (leaf(4),), "The backward uses ctx.largest, a number"),
+        (ReturnsAPart, lambda: (leaf(4),), "The backward uses ctx.powers, an intermediate result of shape [3, 4]"),
+        (
+            RefusesTheOthers,
+            lambda: (leaf(3).detach(), leaf(3)),
+            "The backward uses an intermediate result of shape [3]",
+        ),
+    ],
+    ids=lambda value: value.__name__ if isinstance(value, type) and issubclass(value, Function) else "",
+)
+def test_what_makes_a_second_derivative_wrong_is_named(function, arguments, cause):
+    (found,) = audit(function.apply, arguments(), only=["second_order"], isolate=False).findings
+    assert cause in found.cause
+
+
+class ScalesWhatItGets(Function):
+    """The square, whose backward doubles grad_output in place."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output.data.mul_(2) * ctx.saved_tensors[0].data
+
+
+def test_a_grad_output_that_is_written_to_is_a_new_one_for_each_difference():
+    (found,) = audit(ScalesWhatItGets.apply, (leaf(3),), only=["second_order"], isolate=False).findings
+    assert 0.5 < float(found.summary.rpartition(" ")[2]) < 4.5, found.summary  # twice two weights, from 0.5 to 1.5
+
+
+# --- what is added to a gradient of zero ---
+
+
+class PrivateLinear(Function):
+    """Adds noise to the gradient of the weight, also where no example is in the batch."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x @ weight
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, weight = ctx.saved_tensors
+        return grad_output @ weight.mT, x.mT @ grad_output + 0.1 * torch.randn_like(weight)
+
+
+def test_noise_that_is_declared_is_no_mistake_of_zeros():
+    arguments = (leaf(4, 3), leaf(3, 2))
+    found = audit(
+        PrivateLinear.apply, arguments, gradient="custom", only=["undefined_gradient", "empty"], isolate=False
+    )
+    assert [(f.check, f.severity) for f in found.findings] == [("undefined_gradient", "info")]
+    assert "noise that it adds" in found.findings[0].cause
+
+
+class SolvesFromOnes(Function):
+    """The inverse of 1 + w by repetition, whose backward starts from ones and stops too early for zeros."""
+
+    @staticmethod
+    def repeat(w, b, start):
+        for _ in range(30):
+            start = b - w * start
+        return start
+
+    @staticmethod
+    def forward(ctx, w, b):
+        y = SolvesFromOnes.repeat(w, b, torch.zeros_like(b))
+        ctx.save_for_backward(w, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        w, y = ctx.saved_tensors
+        u = SolvesFromOnes.repeat(w, grad_output, torch.ones_like(y))
+        return -u * y, u
+
+
+def test_what_an_iteration_leaves_of_zeros_is_called_so():
+    arguments = (torch.tensor([0.8], dtype=torch.float64, requires_grad=True), leaf(1))
+    (found,) = audit(SolvesFromOnes.apply, arguments, only=["undefined_gradient"], isolate=False).findings
+    assert found.cause.startswith("Backward repeats an operation, from a start that is not zero")
+
+
+# --- parameters of an argument ---
+
+
+class SolvesWithAModule(Function):
+    """Takes any number of arguments, one of them a module, and differentiates with respect to its parameters."""
+
+    @staticmethod
+    def forward(ctx, *args):
+        x, module, _ = args
+        ctx.module = module
+        ctx.save_for_backward(x)
+        with torch.no_grad():
+            return module(x)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        parameters = list(ctx.module.parameters())
+        with torch.enable_grad():
+            x = ctx.saved_tensors[0].detach().requires_grad_()
+            of_x, *of_parameters = torch.autograd.grad(ctx.module(x), [x, *parameters], grad_output)
+        return of_x, None, torch.cat([g.reshape(-1) for g in of_parameters])
+
+
+def test_a_frozen_parameter_of_a_module_cannot_be_left_out_by_the_caller():
+    torch.manual_seed(0)
+
+    def solve(x, module):
+        return SolvesWithAModule.apply(x, module, torch.cat([p.reshape(-1) for p in module.parameters()]))
+
+    report = audit(solve, (leaf(2, 3), nn.Linear(3, 3).double()), only=["subsets"], isolate=False)
+    assert [(f.check, f.severity) for f in report.findings] == [("subsets", "error")]
+
+
+# --- infinities ---
+
+
+class SumOfExponentials(Function):
+    """Backward takes the logarithm of zero, which is meant, and an exponential, which half precision does not hold."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.logsumexp(0)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        exponentials = torch.cat([torch.zeros_like(x[:1]).log(), x]).exp()
+        return grad_output * exponentials[1:] / exponentials.sum()
+
+
+def test_a_logarithm_of_zero_that_is_meant_does_not_hide_what_overflows():
+    (found,) = audit(SumOfExponentials.apply, (leaf(6),), only=["float16"], isolate=False).findings
+    assert found.cause.startswith("An intermediate result overflows")
+
+
+class CancelsFourthPowers(Function):
+    """tanh, to whose gradient a difference is added that is zero, but for what rounding leaves of large powers."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.tanh()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output * (1 - x.tanh().square() + (x.square().square() - x * x * x * x))
+
+
+def test_a_gradient_that_is_finite_and_far_from_right_is_told():
+    (found,) = audit(CancelsFourthPowers.apply, (leaf(6),), only=["bfloat16"], isolate=False).findings
+    assert "with the sample and numbers up to 20, the gradient of input 0 is off by" in found.summary
+
+
+# --- sizes that are none ---
+
+
+class SumOfTheSmallest(Function):
+    """The sum of the k smallest numbers, whose gradient is right only where these are all of them."""
+
+    @staticmethod
+    def forward(ctx, x, k):
+        ctx.save_for_backward(x)
+        return x.sort(-1).values[..., :k].sum(-1)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output[..., None].expand_as(x), None
+
+
+@pytest.mark.parametrize(("k", "right"), [(4, True), (3, False)])
+def test_a_number_that_is_a_size_follows_it(k, right):
+    report = audit(SumOfTheSmallest.apply, (leaf(3, 4), k), only=["first_order", "sizes"], isolate=False)
+    assert report.ok is right, str(report)
+
+
+class Filters(Function):
+    """A convolution of each channel with its own taps, which are constant and three by three."""
+
+    @staticmethod
+    def forward(ctx, x, taps):
+        ctx.save_for_backward(taps)
+        return nn.functional.conv2d(x, taps, padding=1, groups=x.shape[1])
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (taps,) = ctx.saved_tensors
+        return nn.functional.conv2d(grad_output, taps.flip(2, 3), padding=1, groups=grad_output.shape[1]), None
+
+
+def test_constant_taps_keep_their_size():
+    arguments = (leaf(2, 3, 6, 6), leaf(3, 1, 3, 3).detach())
+    report = audit(Filters.apply, arguments, only=["first_order", "sizes"], isolate=False)
+    assert report.ok, str(report)
+
+
+class SingularVectors(Function):
+    """The outer product of the first singular vectors, whose gradient divides by what is zero for zeros."""
+
+    @staticmethod
+    def forward(ctx, x):
+        u, s, vh = torch.linalg.svd(x, full_matrices=False)
+        ctx.save_for_backward(u, s, vh)
+        return torch.outer(u[:, 0], vh[0])
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        u, s, vh = ctx.saved_tensors
+        du, dvh = torch.zeros_like(u), torch.zeros_like(vh)
+        du[:, 0], dvh[0] = grad_output @ vh[0], u[:, 0] @ grad_output
+        f = 1 / (s**2 - s[:, None] ** 2).fill_diagonal_(torch.inf)
+        left, right = u.mT @ du, vh @ dvh.mT
+        inner = f * (left - left.mT) * s + s[:, None] * f * (right - right.mT)
+        return (u @ inner + (du - u @ left) / s) @ vh
+
+
+def test_zeros_have_no_singular_vectors():
+    report = audit(SingularVectors.apply, (leaf(4, 3),), only=["first_order", "special_points"], isolate=False)
+    assert report.ok, str(report)
