@@ -1,11 +1,16 @@
 """The cause that a finding names is the one that an experiment confirms, each on the smallest function that has it."""
 
+import itertools
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import nn
 from torch.autograd import Function
 
 from autograd_cookbook.auditing import audit
+from autograd_cookbook.auditing.checks.execution import BUILT_IN
 
 
 def leaf(*shape):
@@ -298,6 +303,25 @@ def test_constant_taps_keep_their_size():
     assert report.ok, str(report)
 
 
+class RowSums(Function):
+    """The sums of rows of different lengths, which are stored one after the other."""
+
+    @staticmethod
+    def forward(ctx, values, offsets):
+        ctx.save_for_backward(offsets)
+        return torch.stack([values[a:b].sum() for a, b in itertools.pairwise(offsets)])
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output.repeat_interleave(ctx.saved_tensors[0].diff()), None
+
+
+def test_what_offsets_divide_keeps_its_size():
+    arguments = (leaf(7), torch.tensor([0, 2, 2, 7]))
+    report = audit(RowSums.apply, arguments, only=["first_order", "sizes", "empty"], isolate=False)
+    assert report.ok, str(report)
+
+
 class SingularVectors(Function):
     """The outer product of the first singular vectors, whose gradient divides by what is zero for zeros."""
 
@@ -321,3 +345,34 @@ class SingularVectors(Function):
 def test_zeros_have_no_singular_vectors():
     report = audit(SingularVectors.apply, (leaf(4, 3),), only=["first_order", "special_points"], isolate=False)
     assert report.ok, str(report)
+
+
+# --- what is not the function's ---
+
+
+def test_the_operators_of_torch_are_known_as_such():
+    """In a fresh process, where no library has registered its own."""
+    code = (
+        "import torch, torch.distributed.tensor, torch.distributed.fsdp, torch.nn.attention.flex_attention\n"
+        "print(*{name.split('::')[0] for name in torch._C._dispatch_get_all_op_names()})"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(found.stdout.split()) <= BUILT_IN
+
+
+class DividesByItsSize(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.size = x.numel()
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * (1.0 / ctx.size) * ctx.size
+
+
+def test_an_exception_of_python_is_not_told_as_that_of_a_library():
+    found = audit(DividesByItsSize.apply, (leaf(4),), only=["empty"], isolate=False).findings
+    assert [f.cause for f in found] == [
+        "The code, or an operation in it, raises ZeroDivisionError: float division by zero."
+    ]

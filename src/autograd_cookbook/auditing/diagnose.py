@@ -82,8 +82,9 @@ def known(error: BaseException) -> tuple[str, str] | None:
             return cause, fix
     found = errors.explain("".join(traceback.format_exception(error)))
     names = {name for message, name in ALONE.items() if message in text}
-    # Where a reader is asked what else is so, an audit has nothing else.
+    # Where a reader is asked what else is so, an audit has nothing else. What only a library raises, it cannot know.
     alone = found.known == "yes" or (found.known == "maybe" and len(found.entries) == 1)
+    alone = alone and not (found.known == "maybe" and found.entries[0].tell and found.entries[0].source)
     # The index answers a reader, who sees when the message is another one; an audit must not name a wrong cause.
     alone = alone and _says(found.entries[0], text)
     fitting = found.entries[:1] if alone else [e for e in errors.entries() if e.name in names]

@@ -21,7 +21,13 @@ from autograd_cookbook.auditing.state import random_states
 from autograd_cookbook.auditing.subject import Run, Subject, functions_of, is_differentiable, real
 from autograd_cookbook.auditing.variation import deviation
 
-BUILT_IN = {"aten", "prims", "prim", "profiler", "debugprims", "inductor", "higher_order", "quantized", "mkldnn", "mkl"}
+# The namespaces of torch's own operators, which are not the reader's to correct.
+BUILT_IN = frozenset(
+    "_c10d_functional _c10d_functional_autograd _dtensor _inductor_test _native _quantized _test aten c10d "  # noqa: SIM905
+    "c10d_functional debug_mode_ops debugprims export flex_lib fsdp higher_order inductor inductor_prims mkl mkldnn "
+    "mkldnn_prepacked onednn onnx onnx_symbolic pippy prim prims profiler quantization quantized quantized_decomposed "
+    "rngprims sparse static_runtime streams symm_mem".split()
+)
 
 
 class NoTensorError(TypeError):

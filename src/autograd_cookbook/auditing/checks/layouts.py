@@ -269,6 +269,14 @@ def _resized(tensor: Tensor, dim: int, size: int, generator: torch.Generator | N
     return result
 
 
+def _last_offset(index: Tensor) -> int:
+    """The size that offsets divide into rows, as those of a compressed matrix do; 0 if the numbers are no offsets."""
+    if is_differentiable(index) or index.dtype is torch.bool or index.dim() != 1 or len(index) < 2:
+        return 0
+    rises = bool((index.diff() >= 0).all()) and int(index[0]) == 0
+    return int(index[-1]) if rises and int(index[-1]) >= len(index) - 1 else 0
+
+
 def resizings(subject: Subject, size: int) -> Iterator[tuple[str, list[Tensor]]]:
     """The sample with one of its sizes changed, wherever that size occurs, or in one place alone.
 
@@ -281,7 +289,10 @@ def resizings(subject: Subject, size: int) -> Iterator[tuple[str, list[Tensor]]]
         for d, n in enumerate(subject.base[i].shape)
     ]
     groups: list[list[tuple[int, int]]] = []
+    offsets = {i: last for i, b in enumerate(subject.base) if (last := _last_offset(b))}
     for n in dict.fromkeys(n for _, _, n in places):
+        if n in offsets.values() or n in [subject.base[i].shape[-1] for i in offsets]:
+            continue  # where each row of a ragged or compressed tensor ends: any other size breaks it
         same = [(i, d) for i, d, m in places if m == n]
         batch: list[tuple[int, int]] = []
         if n == 1:  # a size of one ties nothing: constants such as the taps of a filter have it by chance
