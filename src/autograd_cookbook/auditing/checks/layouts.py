@@ -269,12 +269,12 @@ def _resized(tensor: Tensor, dim: int, size: int, generator: torch.Generator | N
     return result
 
 
-def _last_offset(index: Tensor) -> int:
-    """The size that offsets divide into rows, as those of a compressed matrix do; 0 if the numbers are no offsets."""
+def _are_offsets(index: Tensor, sizes: set[int]) -> bool:
+    """Whether whole numbers say where the rows of something begin and end, as those of a compressed matrix do."""
     if is_differentiable(index) or index.dtype is torch.bool or index.dim() != 1 or len(index) < 2:
-        return 0
-    rises = bool((index.diff() >= 0).all()) and int(index[0]) == 0
-    return int(index[-1]) if rises and int(index[-1]) >= len(index) - 1 else 0
+        return False
+    steps = index.diff()
+    return int(index[0]) == 0 and int(index[-1]) in sizes and bool((steps >= 0).all()) and not bool((steps == 1).all())
 
 
 def resizings(subject: Subject, size: int) -> Iterator[tuple[str, list[Tensor]]]:
@@ -289,10 +289,11 @@ def resizings(subject: Subject, size: int) -> Iterator[tuple[str, list[Tensor]]]
         for d, n in enumerate(subject.base[i].shape)
     ]
     groups: list[list[tuple[int, int]]] = []
-    offsets = {i: last for i, b in enumerate(subject.base) if (last := _last_offset(b))}
+    offsets = [b for b in subject.base if _are_offsets(b, {n for _, _, n in places})]
+    divided = {n for b in offsets for n in (len(b), int(b[-1]))}
     for n in dict.fromkeys(n for _, _, n in places):
-        if n in offsets.values() or n in [subject.base[i].shape[-1] for i in offsets]:
-            continue  # where each row of a ragged or compressed tensor ends: any other size breaks it
+        if n in divided:
+            continue  # of a ragged tensor, or a compressed one, which any other size breaks
         same = [(i, d) for i, d, m in places if m == n]
         batch: list[tuple[int, int]] = []
         if n == 1:  # a size of one ties nothing: constants such as the taps of a filter have it by chance
