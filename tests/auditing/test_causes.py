@@ -322,6 +322,25 @@ def test_what_offsets_divide_keeps_its_size():
     assert report.ok, str(report)
 
 
+class RowsAsOneColumn(Function):
+    """Doubles, and takes it for granted in backward that all rows are one after the other."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return 2 * grad_output.view(-1, grad_output.shape[-1]).view(grad_output.shape)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_batch_of_one_hides_no_layout(batch):
+    arguments = (leaf(batch, 1, 4),)
+    (found,) = audit(RowsAsOneColumn.apply, arguments, only=["grad_output_layouts"], isolate=False).findings
+    assert found.severity == "error"
+
+
 class SingularVectors(Function):
     """The outer product of the first singular vectors, whose gradient divides by what is zero for zeros."""
 

@@ -293,7 +293,8 @@ LEFT = (
 ADDED = (
     "The backward returns something for a grad_output of zeros, too: a constant, a penalty or noise that it adds.",
     "Multiply what backward returns by grad_output. If the part is meant to be added, it is added also where no loss "
-    "depends on the output; a penalty is better a term of the loss.",
+    "depends on the output, and a gradient scaler divides it by a scale that it does not have. A penalty is better a "
+    "term of the loss.",
 )
 
 

@@ -162,6 +162,22 @@ def _expanded(subject: Subject, slot: int, d: int, change: Callable[[Tensor], Te
     return subject.vjp(through=through)
 
 
+def _with_batches(subject: Subject) -> Iterator[tuple[str, list[Tensor] | None, Outcome]]:
+    """The sample, and what comes of it; then with three in place of one, where a batch of one hides its layout."""
+    yield "", None, subject.expected
+    if subject.random or not any(1 in subject.base[s].shape for s in subject.leaves):
+        return
+    for where, values in resizings(subject, 3):
+        ones = all(n == 1 for _, _, n in _changed(subject, values))
+        if ones and not _out_of_place(subject, values) and accepted(subject, [v.clone() for v in values]) is not None:
+            try:
+                outputs, grads = subject.vjp([v.clone() for v in values])
+            except (Exception, SystemExit):
+                continue  # which is the business of the check of sizes
+            yield f"with size 3 in {where}, ", values, (outputs, grads)
+            return
+
+
 @check(capability="non_contiguous")
 def grad_output_layouts(subject: Subject) -> Iterator[Finding]:
     """A grad_output that is strided, transposed, offset or expanded gives the same gradients as a contiguous one.
@@ -169,17 +185,18 @@ def grad_output_layouts(subject: Subject) -> Iterator[Finding]:
     The operation that follows your function decides the layout. If ``.sum()`` follows, grad_output is one number with
     strides of zero. If ``.mT`` follows, grad_output is transposed. gradcheck tries only contiguous ones.
     """
-    for name, layout in LAYOUTS.items():
-        if not _applies(name, subject.expected[0]):
-            continue
-        run = functools.partial(subject.vjp, change=layout)
-        if (found := deviation(subject, run, subject.expected)) and _blamable(subject, found):
-            yield finding(
-                "error",
-                f"if grad_output is {name}, {found.text}",
-                *found.advice(CONTIGUITY, "Call grad_output.contiguous() first, or honor its strides."),
-            )
-            return
+    for where, values, expected in _with_batches(subject):
+        for name, layout in LAYOUTS.items():
+            if not _applies(name, expected[0]):
+                continue
+            run = functools.partial(subject.vjp, values and [v.clone() for v in values], change=layout)
+            if (found := deviation(subject, run, expected)) and _blamable(subject, found):
+                yield finding(
+                    "error",
+                    f"{where}if grad_output is {name}, {found.text}",
+                    *found.advice(CONTIGUITY, "Call grad_output.contiguous() first, or honor its strides."),
+                )
+                return
 
     def spread(weights: Tensor, dim: int | None) -> Tensor:
         if dim is None:
