@@ -944,12 +944,15 @@ def test_a_few_words_are_no_topic(text: str) -> None:
     assert (explain(text).known, names(explain(text))) == ("no", [])
 
 
-def test_every_cause_leads_to_its_entry_by_its_words() -> None:
+@pytest.mark.parametrize(
+    ("every", "most"), [pytest.param(6, 0.15, id="some"), pytest.param(1, 0.1, id="all", marks=slow)]
+)
+def test_causes_lead_to_their_entries_by_their_words(every: int, most: float) -> None:
     """As a reader tells it who knows what is wrong, and has not the message."""
-    told = [entry for entry in entries() if len(entry.cause) > 150]
+    told = [entry for entry in entries() if len(entry.cause) > 150][::every]
     found = {entry.name: explain(entry.cause.replace("``", "")) for entry in told}
     missed = [name for name, f in found.items() if f.known == "no" or name not in names(f)[:2]]
-    assert len(missed) <= 0.1 * len(found), missed
+    assert len(missed) <= most * len(found), missed
 
 
 def test_what_is_told_in_words_can_be_asked_about() -> None:
