@@ -1558,7 +1558,8 @@ def test_an_extension_of_another_release_has_nothing_to_do_with_gradients() -> N
 def test_strewn_words_of_a_message_are_none() -> None:
     text = (
         "FlexAttention is used before my layer, and the model supports several heads. When I look at the result of the "
-        "whole step, the backward of my own layer computes nothing on the second device, which surprises me."
+        "whole step, the backward of my own layer computes nothing on the second device, which surprises me, because "
+        "an older experiment of a colleague behaves well."
     )
     assert "flex_attention_on_cpu" not in names(explain(text))
 
