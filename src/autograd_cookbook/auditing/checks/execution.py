@@ -18,8 +18,8 @@ from autograd_cookbook.auditing.domains import SYMMETRIC, may_be_symmetric
 from autograd_cookbook.auditing.observe import same
 from autograd_cookbook.auditing.report import Finding, Severity
 from autograd_cookbook.auditing.state import random_states
-from autograd_cookbook.auditing.subject import Run, Subject, functions_of, is_differentiable, real
-from autograd_cookbook.auditing.variation import deviation
+from autograd_cookbook.auditing.subject import Run, Subject, functions_of, is_differentiable, real, tensors_in
+from autograd_cookbook.auditing.variation import Deviation, Outcome, deviation
 
 # The namespaces of torch's own operators, which are not the reader's to correct.
 BUILT_IN = frozenset(
@@ -296,7 +296,8 @@ def repeatable(subject: Subject) -> Iterator[Finding]:
     found = deviation(subject, lambda: subject.vjp(values), there)
     for value, usual in zip(values, subject.base, strict=True):
         value.copy_(usual)
-    if found := found or deviation(subject, lambda: subject.vjp(values), subject.expected):
+    found = found or deviation(subject, lambda: subject.vjp(values), subject.expected)
+    if found := found or _with_the_same_tensors(subject):
         yield finding(
             "error",
             f"after a call with other values in the same memory, {found.text}",
@@ -304,6 +305,26 @@ def repeatable(subject: Subject) -> Iterator[Finding]:
             "shape, which are the same when the values are not.",
             "Compute it anew in each forward, or compare the values.",
         )
+
+
+def _with_the_same_tensors(subject: Subject) -> Deviation | None:
+    """What is otherwise in a second call with the very same tensors, whose contents have changed in between."""
+    if subject.random or subject.in_place:
+        return None
+    values = subject.valid(subject.copies(lambda v: v * (1 - 2**-7)))
+    expected = subject.vjp([v.clone() for v in values])
+    run = subject.run()  # the last call that a cache knows of
+    with torch.no_grad():
+        for tensor, value, slot in zip(run.passed, values, subject.slots, strict=True):
+            if not slot.hidden:
+                tensor.copy_(value)
+
+    def again() -> Outcome:
+        raw = subject.function(*subject.packed(run.passed))
+        return Run(run.leaves, run.passed, tensors_in(raw), raw).outcome()
+
+    found = deviation(subject, again, expected)
+    return found if found and found.error is None else None
 
 
 FROZEN = (
