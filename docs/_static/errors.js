@@ -19,6 +19,7 @@ const PARTS = 3;
 const WORDS = 80;
 const SEARCHED = 40;
 const EXACT = 10000;
+const TOLD_WORDS = 4000; // the characters of a text whose words are clues
 const EXACT_SCORE = 1000000;
 const AROUND = /^(?:not )?(?:text|own|frames|end|place|raiser|raised|told|tried|about): /;
 const MARK = "0"; // in front of the name of a concept: no word begins with it
@@ -360,7 +361,9 @@ class Matcher {
     const base = ({ signs = [], ways = [] }) =>
       signs.some((each) => each.every((sign) => facts.holds(sign, told, {}))) ? symptom : ways.some((way) => facts.tells(way)) ? alike : 0;
     return this.entries.flatMap((entry, number) => {
-      const found = base(entry);
+      let found = base(entry);
+      const spare = Math.max(-1, ...(entry.clues ?? []).map((clues) => facts.spared(clues)));
+      if (spare >= 0) found = Math.max(found, symptom) + this.rules.score.clue * Math.min(spare, 2);
       if (!found) return [];
       const score = found + facts.evidence(entry, told, {}, false);
       return [{ entry: number, wording: null, message: told, score, share: 0, weight: 0, values: {}, proven: true, certain: false }];
@@ -468,6 +471,7 @@ class Facts {
     // The details are no topics: only conditions and ways ask for them.
     this.details = new Set([...this.concepts, ...concepts(beginning, rules.details)]);
     this.about = [...this.details].sort().join(" ");
+    this.words = ` ${plain([...this.text].slice(0, TOLD_WORDS).join("")).trim().split(/ +/).join(" ")} `;
     this.headed = paste.messages.some((message) => message.kind);
     this.known = new Map();
   }
@@ -488,6 +492,20 @@ class Facts {
       const names = part.replace(/^!/, "").split("|");
       return names.some((name) => this.details.has(name)) === (part[0] !== "!");
     });
+  }
+
+  // How many clues there are besides those that are enough, or -1.
+  spared(clues) {
+    if (this.raised.trim() || this.asks) return -1;
+    const colon = clues.indexOf(":");
+    let found = 0;
+    for (const clue of clues.slice(colon + 1).split(";")) {
+      const kind = "+!".includes(clue[0]) ? clue[0] : "";
+      const there = clue.slice(kind.length).split("|").some((words) => this.words.includes(words));
+      if (kind && there !== (kind === "+")) return -1;
+      found += there && !kind;
+    }
+    return found - Number(clues.slice(0, colon));
   }
 
   fact(where, message, values) {

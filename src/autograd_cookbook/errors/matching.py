@@ -25,13 +25,14 @@ from autograd_cookbook.errors.paste import (
     compiled,
     matches,
 )
-from autograd_cookbook.errors.topics import Topics, concepts
+from autograd_cookbook.errors.topics import Topics, concepts, plain
 
 TOKENS = 240  # the most tokens of one message that are compared
 CANDIDATES = 16  # the number of wordings that are compared word by word, for each message
 # What a condition can ask about in addition to the message itself.
 AROUND = re.compile("(?:not )?(?:text|own|frames|end|place|raiser|raised|told|tried|about): ")
 SAID = 600  # the first characters of a message, which say what it is about
+TOLD_WORDS = 4000  # the characters of a text whose words are clues
 EXACT = 1_000_000  # scores are compared in steps of 1 / EXACT
 TOLD = -1  # instead of a wording: the reader describes a symptom in words
 
@@ -179,6 +180,10 @@ class Matcher:
             elif any(map(facts.tells, entry.get("ways", ()))):
                 base = self.rules["score"]["concepts"]
             else:
+                base = 0.0
+            if (spare := max(map(facts.spared, entry.get("clues", ())), default=-1)) >= 0:
+                base = max(base, self.rules["score"]["symptom"]) + self.rules["score"]["clue"] * min(spare, 2)
+            if not base:
                 continue
             score = base + facts.evidence(entry, told, {}, needed=False)
             yield Match(i, TOLD, told, score, 0.0, 0.0, {}, True, False)
@@ -297,6 +302,7 @@ class Facts:
         # The details are no topics: only conditions and ways ask for them.
         self.details = self.concepts.union(concepts(beginning, rules["details"]))
         self.about = " ".join(sorted(self.details))
+        self.words = f" {' '.join(plain(paste.text[:TOLD_WORDS]).split())} "
         self.headed = any(message.kind for message in paste.messages)
         self.known: dict[str, bool] = {}  # results of conditions that do not depend on the message
 
@@ -319,6 +325,24 @@ class Facts:
         parts = (part.removeprefix("!").split("|") for part in way.split(" & "))
         wanted = (part[0] != "!" for part in way.split(" & "))
         return all((not self.details.isdisjoint(names)) == want for names, want in zip(parts, wanted, strict=True))
+
+    def spared(self, clues: str) -> int:
+        """Return how many clues the text has besides those that are enough, or -1: ``1:+worker|loader; ram|grows;!gpu``.
+
+        This asks for the clue with ``+``, and for one of the others, without the clue with ``!``. Any of the words of a
+        clue is enough. A part of a word is enough, too, because a space stands for the edge of a word.
+        """
+        if self.raised.strip() or self.asks:
+            return -1
+        least, _, listed = clues.partition(":")
+        found = 0
+        for clue in listed.split(";"):
+            kind = clue[0] if clue[0] in "+!" else ""
+            there = any(words in self.words for words in clue.removeprefix(kind).split("|"))
+            if kind and there != (kind == "+"):
+                return -1
+            found += there and not kind
+        return found - int(least)
 
     def _fact(self, where: str, message: Message, values: dict[str, list[str]]) -> str:
         if where == "text":
