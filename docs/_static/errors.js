@@ -496,14 +496,14 @@ class Facts {
 
   // How many clues there are besides those that are enough, or -1.
   spared(clues) {
-    if (this.raised.trim() || this.asks) return -1;
+    if (this.raised.trim()) return -1;
     const colon = clues.indexOf(":");
     let found = 0;
     for (const clue of clues.slice(colon + 1).split(";")) {
       const kind = "+!".includes(clue[0]) ? clue[0] : "";
       const there = clue.slice(kind.length).split("|").some((words) => this.words.includes(words));
-      if (kind && there !== (kind === "+")) return -1;
-      found += there && !kind;
+      if (kind === "+" && !there) return -1;
+      found += there * ({ "+": 0, "!": -2 }[kind] ?? 1);
     }
     return found - Number(clues.slice(0, colon));
   }

@@ -57,7 +57,7 @@ class Match:
         message: the message that the entry explains.
         score: 1 if the message has all words of the leading sentence in this order, and no other words.
         share: the part of the wording's leading sentence that the message has.
-        weight: the weight of this part.
+        weight: the weight of this part; of a symptom, 1 if the text has enough clues of it, else 0.
         values: the values of the variables in the message, by kind, such as ``{"node": ["MulBackward0"]}``.
         proven: whether the message is about gradients. It is not if another library can raise it, and the text has no
             sign of gradients.
@@ -186,7 +186,7 @@ class Matcher:
             if not base:
                 continue
             score = base + facts.evidence(entry, told, {}, needed=False)
-            yield Match(i, TOLD, told, score, 0.0, 0.0, {}, True, False)
+            yield Match(i, TOLD, told, score, 0.0, float(spare >= 0), {}, True, False)
 
     def _matches(self, message: Message, facts: "Facts") -> Iterator[Match]:
         text = self.read(message)
@@ -329,19 +329,19 @@ class Facts:
     def spared(self, clues: str) -> int:
         """Return how many clues the text has besides those that are enough, or -1: ``1:+worker|loader; ram|grows;!gpu``.
 
-        This asks for the clue with ``+``, and for one of the others, without the clue with ``!``. Any of the words of a
-        clue is enough. A part of a word is enough, too, because a space stands for the edge of a word.
+        This asks for the clue with ``+`` and for one of the others. The clue with ``!`` speaks against it and takes two
+        others away. Any of the words of a clue is enough. A part of a word is enough, too, because a space stands for the edge of a word.
         """
-        if self.raised.strip() or self.asks:
+        if self.raised.strip():
             return -1
         least, _, listed = clues.partition(":")
         found = 0
         for clue in listed.split(";"):
             kind = clue[0] if clue[0] in "+!" else ""
             there = any(words in self.words for words in clue.removeprefix(kind).split("|"))
-            if kind and there != (kind == "+"):
+            if kind == "+" and not there:
                 return -1
-            found += there and not kind
+            found += there * {"+": 0, "!": -2}.get(kind, 1)
         return found - int(least)
 
     def _fact(self, where: str, message: Message, values: dict[str, list[str]]) -> str:
