@@ -60,7 +60,7 @@ def judged(matcher: Matcher, paste: Paste, facts: Facts) -> Answer:
         return Answer("no", (), outside, unknown, facts.place)
     if not likely or (not likely[0].proven and paste.frames):
         return by_words(matcher, paste, facts, unknown, ranked, general)
-    if last is None and in_words(matcher, likely[0]):
+    if last is None and likely[0].message.part == PROSE:
         fitting = [match for match in likely if fits(matcher, match, paste, unknown)]
         if not fitting:
             return by_words(matcher, paste, facts, unknown, ranked, general, likely)
@@ -115,8 +115,12 @@ def by_words(
     """
     found, ahead = topics(matcher, paste, facts, unknown, ranked)
     if doubted:
-        closest = [*doubted[:1], *(match for match in found if match.entry != doubted[0].entry)]
-        return Answer("no", tuple(closest[:MOST]), general, unknown, facts.place)
+        if ahead and found[0].share >= matcher.rules["topics"]["most_of_it"]:
+            first = [found[0], *(match for match in doubted[:1] if match.entry != found[0].entry)]
+            return Answer("maybe", tuple(first), general, unknown, facts.place)
+        told = [match for match in (*doubted[:1], *found) if in_words(matcher, match)]
+        closest = {match.entry: match for match in told}
+        return Answer("no", tuple(closest.values())[:MOST], general, unknown, facts.place)
     if ahead:
         return Answer("maybe", found, general, unknown, facts.place, matcher.rules["general"]["worded"])
     nearest = tuple(match for match in ranked[:MOST] if is_near(match, matcher.rules["score"]))
@@ -130,7 +134,8 @@ def fits(matcher: Matcher, match: Match, paste: Paste, unknown: Message | None) 
     """
     rules = matcher.rules["topics"]
     words = matcher.topics.words(paste, unknown)
-    if match.weight > 0 or not in_words(matcher, match) or len(words) < rules["fair"]:
+    clues = match.wording == TOLD and match.weight > 0
+    if clues or match.score >= matcher.rules["score"]["yes"] or len(words) < rules["fair"]:
         return True
     place = matcher.topics.rank(words)[1].index(match.entry)
     return any(match.score >= score and place < behind for score, behind in rules["fit"])
