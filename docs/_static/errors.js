@@ -501,11 +501,16 @@ class Facts {
     let found = 0;
     for (const clue of clues.slice(colon + 1).split(";")) {
       const kind = "+!".includes(clue[0]) ? clue[0] : "";
-      const there = clue.slice(kind.length).split("|").some((words) => this.words.includes(words));
+      const there = clue.slice(kind.length).split("|").some((words) => this.mentions(words));
       if (kind === "+" && !there) return -1;
       found += there * ({ "+": 0, "!": -2 }[kind] ?? 1);
     }
     return found - Number(clues.slice(0, colon));
+  }
+
+  mentions(words) {
+    if (words[0] !== "@") return this.words.includes(words);
+    return this.rules.clues[words.slice(1)].split("|").some((word) => this.words.includes(word));
   }
 
   fact(where, message, values) {

@@ -338,11 +338,19 @@ class Facts:
         found = 0
         for clue in listed.split(";"):
             kind = clue[0] if clue[0] in "+!" else ""
-            there = any(words in self.words for words in clue.removeprefix(kind).split("|"))
+            there = any(map(self.mentions, clue.removeprefix(kind).split("|")))
             if kind == "+" and not there:
                 return -1
             found += there * {"+": 0, "!": -2}.get(kind, 1)
         return found - int(least)
+
+    def mentions(self, words: str) -> bool:
+        """Whether the text has these words, or any of a group of words: ``@load``."""
+        if words[0] != "@":
+            return words in self.words
+        if words not in self.known:
+            self.known[words] = any(word in self.words for word in self.rules["clues"][words[1:]].split("|"))
+        return self.known[words]
 
     def _fact(self, where: str, message: Message, values: dict[str, list[str]]) -> str:
         if where == "text":

@@ -1,16 +1,18 @@
 """Store the index of messages and their programs: in the repository as text, with each value on its own line, so that a
 comparison of two versions can be read; in a wheel and a source distribution compressed, which needs a quarter less than
 their own compression. There entries and their cases are stored by field, because texts of one field resemble each
-other. Prose is compressed with bzip2 and the rest, mostly patterns, with LZMA: each is the smaller one for its part.
+other. Only the messages and their wordings are stored by entry, because a wording has the words of its message. Prose is compressed with bzip2 and the rest, mostly patterns, with LZMA: each is the smaller one for its part.
 The file holds both parts, one after the other.
 """
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 PROSE = ("title", "tell", "change", "cause", "fix")  # fields of entries and cases
+SAID = ("message", "former", "wordings")  # fields that repeat each other's words
 Row = dict[str, Any]
 
 
@@ -28,7 +30,8 @@ def read(path: Path) -> dict[str, Any]:
         return dict(stored)
     entries, cases = (_rows(stored[name] | prose[name]) for name in ("entries", "cases"))
     remaining = iter(cases)
-    for entry in entries:
+    for entry, said in zip(entries, stored.pop("said"), strict=True):
+        _restore(entry, said)
         if count := entry.pop("cases", 0):
             entry["cases"] = [next(remaining) for _ in range(count)]
     return {name: value for name, value in stored.items() if name != "cases"} | prose["whole"] | {"entries": entries}
@@ -49,12 +52,30 @@ def compressed(path: Path) -> bytes:
         cases = [case for entry in stored["entries"] for case in entry.get("cases", ())]
         entries = [entry | {"cases": len(entry["cases"])} if "cases" in entry else entry for entry in stored["entries"]]
         columns = {"entries": _columns(entries), "cases": _columns(cases)}
+        said = {"said": [_said(entry) for entry in entries]}
         prose = {name: {k: v for k, v in fields.items() if k in PROSE} for name, fields in columns.items()}
         prose["whole"] = {"questions": stored.pop("questions")}
-        stored |= {name: {k: v for k, v in fields.items() if k not in PROSE} for name, fields in columns.items()}
+        others = {name: {k: v for k, v in fields.items() if k not in PROSE + SAID} for name, fields in columns.items()}
+        stored |= others | said
     # A byte of text says more about the next one than its position does.
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
     return bz2.compress(_text(prose)) + lzma.compress(_text(stored), filters=filters)
+
+
+def _said(entry: Row) -> list[Any]:
+    """Return the messages of an entry, of this release and of former ones, each with a wording next to it."""
+    order = ("torch", "message", "kind")
+    former = [[each[name] for name in order if name in each] for each in entry.get("former", ())]
+    wordings = [[lead, tail, *([kind] if kind != entry["kind"] else [])] for lead, tail, kind in entry["wordings"]]
+    return list(itertools.chain(*itertools.zip_longest([entry["message"], *former], wordings)))
+
+
+def _restore(entry: Row, said: Sequence[Any]) -> None:
+    """Put into an entry what :func:`_said` returned."""
+    entry["message"], *former = (each for each in said[::2] if each is not None)
+    if former:
+        entry["former"] = [dict(zip(("torch", "message", "kind"), each, strict=False)) for each in former]
+    entry["wordings"] = [[*each, entry["kind"]][:3] for each in said[1::2] if each is not None]
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
