@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-PROSE = ("title", "tell", "change", "cause", "fix")  # fields of entries and cases
+PROSE = ("cause", "fix", "tell", "change", "title")  # fields of entries and cases
 SAID = ("message", "former", "wordings")  # fields that repeat each other's words
 Row = dict[str, Any]
 
@@ -28,13 +28,14 @@ def read(path: Path) -> dict[str, Any]:
     stored = json.loads(lzma.decompress(first.unused_data))
     if "entries" not in stored:
         return dict(stored)
-    entries, cases = (_rows(stored[name] | prose[name]) for name in ("entries", "cases"))
+    texts = ({field: both[i] for field, both in prose["fields"].items()} for i in (0, 1))
+    entries, cases = (_rows(stored.pop(name) | own) for name, own in zip(("entries", "cases"), texts, strict=True))
     remaining = iter(cases)
     for entry, said in zip(entries, stored.pop("said"), strict=True):
         _restore(entry, said)
         if count := entry.pop("cases", 0):
             entry["cases"] = [next(remaining) for _ in range(count)]
-    return {name: value for name, value in stored.items() if name != "cases"} | prose["whole"] | {"entries": entries}
+    return stored | {"entries": entries, "questions": _rows(prose["questions"])}
 
 
 def write(path: Path, stored: Mapping[str, Any]) -> None:
@@ -53,10 +54,9 @@ def compressed(path: Path) -> bytes:
         entries = [entry | {"cases": len(entry["cases"])} if "cases" in entry else entry for entry in stored["entries"]]
         columns = {"entries": _columns(entries), "cases": _columns(cases)}
         said = {"said": [_said(entry) for entry in entries]}
-        prose = {name: {k: v for k, v in fields.items() if k in PROSE} for name, fields in columns.items()}
-        prose["whole"] = {"questions": stored.pop("questions")}
-        others = {name: {k: v for k, v in fields.items() if k not in PROSE + SAID} for name, fields in columns.items()}
-        stored |= others | said
+        prose = {"fields": {field: [columns[name].pop(field) for name in ("entries", "cases")] for field in PROSE}}
+        prose["questions"] = _columns(stored.pop("questions"))
+        stored |= {name: {k: v for k, v in fields.items() if k not in SAID} for name, fields in columns.items()} | said
     # A byte of text says more about the next one than its position does.
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
     return bz2.compress(_text(prose)) + lzma.compress(_text(stored), filters=filters)
