@@ -2,7 +2,7 @@
 comparison of two versions can be read; in a wheel and a source distribution compressed, which needs a quarter less than
 their own compression. There entries and their cases are stored by field, because texts of one field resemble each
 other. Only the messages and their wordings are stored by entry, because a wording has the words of its message. Prose is compressed with bzip2 and the rest, mostly patterns, with LZMA: each is the smaller one for its part.
-The file holds both parts, one after the other.
+The file holds both parts, one after the other. A fixed program is stored as its differences from the broken one.
 """
 
 import itertools
@@ -25,9 +25,9 @@ def read(path: Path) -> dict[str, Any]:
 
     first = bz2.BZ2Decompressor()
     prose = json.loads(first.decompress(path.with_name(f"{path.name}.packed").read_bytes()))
+    if not first.unused_data:  # programs
+        return {name: [broken, _edited(broken, edits)] for name, broken, edits in prose}
     stored = json.loads(lzma.decompress(first.unused_data))
-    if "entries" not in stored:
-        return dict(stored)
     texts = ({field: both[i] for field, both in prose["fields"].items()} for i in (0, 1))
     entries, cases = (_rows(stored.pop(name) | own) for name, own in zip(("entries", "cases"), texts, strict=True))
     remaining = iter(cases)
@@ -48,18 +48,38 @@ def compressed(path: Path) -> bytes:
     import bz2
     import lzma
 
-    stored, prose = read(path), {}
-    if "entries" in stored:
-        cases = [case for entry in stored["entries"] for case in entry.get("cases", ())]
-        entries = [entry | {"cases": len(entry["cases"])} if "cases" in entry else entry for entry in stored["entries"]]
-        columns = {"entries": _columns(entries), "cases": _columns(cases)}
-        said = {"said": [_said(entry) for entry in entries]}
-        prose = {"fields": {field: [columns[name].pop(field) for name in ("entries", "cases")] for field in PROSE}}
-        prose["questions"] = _columns(stored.pop("questions"))
-        stored |= {name: {k: v for k, v in fields.items() if k not in SAID} for name, fields in columns.items()} | said
+    stored = read(path)
+    if "entries" not in stored:
+        return bz2.compress(_text([[name, broken, _edits(broken, fixed)] for name, (broken, fixed) in stored.items()]))
+    cases = [case for entry in stored["entries"] for case in entry.get("cases", ())]
+    entries = [entry | {"cases": len(entry["cases"])} if "cases" in entry else entry for entry in stored["entries"]]
+    columns = {"entries": _columns(entries), "cases": _columns(cases)}
+    said = {"said": [_said(entry) for entry in entries]}
+    prose = {"fields": {field: [columns[name].pop(field) for name in ("entries", "cases")] for field in PROSE}}
+    prose["questions"] = _columns(stored.pop("questions"))
+    stored |= {name: {k: v for k, v in fields.items() if k not in SAID} for name, fields in columns.items()} | said
     # A byte of text says more about the next one than its position does.
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
     return bz2.compress(_text(prose)) + lzma.compress(_text(stored), filters=filters)
+
+
+def _edits(broken: str, fixed: str) -> list[Any]:
+    """Return the lines of the fixed program that differ: the first and the last of those they replace, and their text."""
+    if not fixed:
+        return []
+    import difflib
+
+    before, after = broken.split("\n"), fixed.split("\n")
+    changes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    return [[i, j, after[k:m]] for kind, i, j, k, m in changes if kind != "equal"]
+
+
+def _edited(broken: str, edits: Sequence[Any]) -> str:
+    """Return the fixed program, or nothing if there is none."""
+    lines = broken.split("\n")
+    for first, last, instead in reversed(edits):
+        lines[first:last] = instead
+    return "\n".join(lines) if edits else ""
 
 
 def _said(entry: Row) -> list[Any]:
