@@ -327,10 +327,11 @@ class Facts:
         return all((not self.details.isdisjoint(names)) == want for names, want in zip(parts, wanted, strict=True))
 
     def spared(self, clues: str) -> int:
-        """Return how many clues the text has besides those that are enough, or -1: ``1:+worker|loader; ram|grows;!gpu``.
+        """Return how many clues the text has besides those that are enough, or -1.
 
-        This asks for the clue with ``+`` and for one of the others. The clue with ``!`` speaks against it and takes two
-        others away. Any of the words of a clue is enough. A part of a word is enough, too, because a space stands for the edge of a word.
+        ``1:+worker|loader; ram|grows;!gpu`` asks for the clue with ``+`` and for one of the others. The clue with ``!``
+        speaks against it and takes two others away. Any of the words of a clue is enough. A part of a word is enough,
+        too, because a space stands for the edge of a word.
         """
         if self.raised.strip():
             return -1

@@ -1,8 +1,9 @@
 """Store the index of messages and their programs: in the repository as text, with each value on its own line, so that a
 comparison of two versions can be read; in a wheel and a source distribution compressed, which needs a quarter less than
 their own compression. There entries and their cases are stored by field, because texts of one field resemble each
-other. Only the messages and their wordings are stored by entry, because a wording has the words of its message. Prose is compressed with bzip2 and the rest, mostly patterns, with LZMA: each is the smaller one for its part.
-The file holds both parts, one after the other. A fixed program is stored as its differences from the broken one.
+other. Only the messages and their wordings are stored by entry, because a wording has the words of its message. Prose
+is compressed with bzip2 and the rest, mostly patterns, with LZMA: each is the smaller one for its part. The file holds
+both parts, one after the other. A fixed program is stored as its differences from the broken one.
 """
 
 import itertools
@@ -64,7 +65,7 @@ def compressed(path: Path) -> bytes:
 
 
 def _edits(broken: str, fixed: str) -> list[Any]:
-    """Return the lines of the fixed program that differ: the first and the last of those they replace, and their text."""
+    """Return the changes from the broken to the fixed program: from which line to which, and the lines instead."""
     if not fixed:
         return []
     import difflib

@@ -52,7 +52,9 @@ class Topics:
         self.entries = entries
         self.rules = rules
         self.known = known
-        self.ranked: tuple[Sequence[str], tuple[list[Topic], list[int]]] | None = None  # the last words and their result
+        self.ranked: tuple[Sequence[str], tuple[list[Topic], list[int]]] | None = (
+            None  # the last words and their result
+        )
         self.about = [entry.get("about", ()) for entry in entries]
         self.texts = [
             f"{plain(' '.join(fields(entry)))}{marked(about)}" for entry, about in zip(entries, self.about, strict=True)
