@@ -741,9 +741,10 @@ const byWords = (matcher, paste, facts, message, ranked, general, doubted = []) 
 // Whether a symptom is what a text is about, judged by all of its words.
 const fits = (matcher, match, paste, message) => {
   const rules = matcher.rules.topics;
-  const searched = matcher.topics.words(paste, message);
   const clues = match.wording === null && match.weight > 0;
-  if (clues || match.score >= matcher.rules.score.yes || searched.length < rules.fair) return true;
+  if (clues || match.score >= matcher.rules.score.yes) return true;
+  const searched = matcher.topics.words(paste, message);
+  if (searched.length < rules.fair) return true;
   const at = matcher.topics.rank(searched).order.indexOf(match.entry);
   return rules.fit.some(([score, behind]) => match.score >= score && at < behind);
 };

@@ -133,9 +133,11 @@ def fits(matcher: Matcher, match: Match, paste: Paste, unknown: Message | None) 
     A short text has too few words to tell. Clues prove more than words do, and so do many signs.
     """
     rules = matcher.rules["topics"]
-    words = matcher.topics.words(paste, unknown)
     clues = match.wording == TOLD and match.weight > 0
-    if clues or match.score >= matcher.rules["score"]["yes"] or len(words) < rules["fair"]:
+    if clues or match.score >= matcher.rules["score"]["yes"]:
+        return True
+    words = matcher.topics.words(paste, unknown)
+    if len(words) < rules["fair"]:
         return True
     place = matcher.topics.rank(words)[1].index(match.entry)
     return any(match.score >= score and place < behind for score, behind in rules["fit"])
