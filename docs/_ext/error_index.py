@@ -180,6 +180,7 @@ def for_browser() -> dict[str, object]:
         "harmless",
         "signs",
         "ways",
+        "clues",
         "borrowed",
         "about",
     )

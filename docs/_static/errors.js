@@ -19,6 +19,7 @@ const PARTS = 3;
 const WORDS = 80;
 const SEARCHED = 40;
 const EXACT = 10000;
+const TOLD_WORDS = 4000; // the characters of a text whose words are clues
 const EXACT_SCORE = 1000000;
 const AROUND = /^(?:not )?(?:text|own|frames|end|place|raiser|raised|told|tried|about): /;
 const MARK = "0"; // in front of the name of a concept: no word begins with it
@@ -186,12 +187,14 @@ class Topics {
     return [...words(text, this.rules)].slice(0, WORDS).concat(concepts(text, this.known).map((name) => inMarks([name])));
   }
 
-  rank(paste, message) {
+  // The entries that have the most of the text's words, with the best first, and the order of all entries.
+  rank(searched) {
+    if (this.ranked && this.ranked.searched.join() === searched.join()) return this.ranked;
     const count = this.texts.length;
     const [shares, telling, shared] = [0, 1, 2].map(() => new Array(count).fill(0));
     const weights = [];
     let total = 0;
-    this.words(paste, message).forEach((word) => {
+    searched.forEach((word) => {
       const having = [...this.texts.keys()].filter((i) => this.texts[i].includes(word));
       const weight = having.length ? Math.log((count + 1) / (having.length + 0.5)) : this.rules.unknown;
       total += weight;
@@ -204,8 +207,8 @@ class Topics {
       this.asked.forEach((text, i) => text.includes(word) && (shares[i] += this.rules.asked * weight));
     });
     const share = (i) => Math.trunc((EXACT * shares[i]) / this.lengths[i]);
-    return [...shares.keys()]
-      .sort((a, b) => share(b) - share(a) || a - b)
+    const order = [...shares.keys()].sort((a, b) => share(b) - share(a) || a - b);
+    const found = order
       .slice(0, SEARCHED)
       .map((i) => {
         const rows = [...fields(this.entries[i]).map(plain), inMarks(this.about[i])];
@@ -215,6 +218,8 @@ class Topics {
       })
       .sort((a, b) => Math.trunc(b.score * EXACT) - Math.trunc(a.score * EXACT) || a.entry - b.entry)
       .slice(0, this.rules.most);
+    this.ranked = { searched, found, order };
+    return this.ranked;
   }
 }
 
@@ -360,10 +365,13 @@ class Matcher {
     const base = ({ signs = [], ways = [] }) =>
       signs.some((each) => each.every((sign) => facts.holds(sign, told, {}))) ? symptom : ways.some((way) => facts.tells(way)) ? alike : 0;
     return this.entries.flatMap((entry, number) => {
-      const found = base(entry);
+      let found = base(entry);
+      const spare = Math.max(-1, ...(entry.clues ?? []).map((clues) => facts.spared(clues)));
+      if (spare >= 0) found = Math.max(found, symptom) + this.rules.score.clue * Math.min(spare, 2);
       if (!found) return [];
       const score = found + facts.evidence(entry, told, {}, false);
-      return [{ entry: number, wording: null, message: told, score, share: 0, weight: 0, values: {}, proven: true, certain: false }];
+      const weight = Number(spare >= 0);
+      return [{ entry: number, wording: null, message: told, score, share: 0, weight, values: {}, proven: true, certain: false }];
     });
   }
 
@@ -468,6 +476,7 @@ class Facts {
     // The details are no topics: only conditions and ways ask for them.
     this.details = new Set([...this.concepts, ...concepts(beginning, rules.details)]);
     this.about = [...this.details].sort().join(" ");
+    this.words = ` ${plain([...this.text].slice(0, TOLD_WORDS).join("")).trim().split(/ +/).join(" ")} `;
     this.headed = paste.messages.some((message) => message.kind);
     this.known = new Map();
   }
@@ -488,6 +497,25 @@ class Facts {
       const names = part.replace(/^!/, "").split("|");
       return names.some((name) => this.details.has(name)) === (part[0] !== "!");
     });
+  }
+
+  // How many clues there are besides those that are enough, or -1.
+  spared(clues) {
+    if (this.raised.trim()) return -1;
+    const colon = clues.indexOf(":");
+    let found = 0;
+    for (const clue of clues.slice(colon + 1).split(";")) {
+      const kind = "+!".includes(clue[0]) ? clue[0] : "";
+      const there = clue.slice(kind.length).split("|").some((words) => this.mentions(words));
+      if (kind === "+" && !there) return -1;
+      found += there * ({ "+": 0, "!": -2 }[kind] ?? 1);
+    }
+    return found - Number(clues.slice(0, colon));
+  }
+
+  mentions(words) {
+    if (words[0] !== "@") return this.words.includes(words);
+    return this.rules.clues[words.slice(1)].split("|").some((word) => this.words.includes(word));
   }
 
   fact(where, message, values) {
@@ -650,13 +678,18 @@ const judged = (matcher, paste, facts) => {
   const rules = matcher.rules.score;
   const about = facts.holds(rules.proof, message ?? NOTHING, {});
   const enough = (match) => match.score >= rules[about || match.weight >= rules.heavy ? "about" : "maybe"];
-  const likely = ranked.filter((match) => enough(match) && !slight(match, rules));
+  let likely = ranked.filter((match) => enough(match) && !slight(match, rules));
   const { outside, foreign } = scope(facts, last, matcher.rules, likely.length > 0 && likely[0].wording === null);
   let sure = likely.length > 0 && likely[0].score >= rules.yes;
   if (outside && (foreign || !(sure && (!last || ["last", "cause"].includes(likely[0].message.part))))) {
     return { known: "no", matches: [], general: outside, message, note: "" };
   }
   if (!likely.length || (!likely[0].proven && paste.frames.length)) return byWords(matcher, paste, facts, message, ranked, general);
+  if (!last && likely[0].message.part === "prose") {
+    const fitting = likely.filter((match) => fits(matcher, match, paste, message));
+    if (!fitting.length) return byWords(matcher, paste, facts, message, ranked, general, likely);
+    likely = fitting;
+  }
   const best = likely[0];
   const rivals = likely.filter((m) => m === best || rival(best, m, rules));
   const aside = ["warning", "prose", "earlier"].includes(best.message.part) && last && best.message !== last;
@@ -690,11 +723,30 @@ const judged = (matcher, paste, facts) => {
   return { known: "maybe", matches: near.slice(0, MOST_ENTRIES), general, message: best.message, note };
 };
 
-const byWords = (matcher, paste, facts, message, ranked, general) => {
+const byWords = (matcher, paste, facts, message, ranked, general, doubted = []) => {
   const { found, ahead } = topicsOf(matcher, paste, facts, message, ranked);
+  const unlike = (matches) => matches.filter((match, i) => matches.findIndex(({ entry }) => entry === match.entry) === i);
+  if (doubted.length) {
+    if (ahead && found[0].share >= matcher.rules.topics.most_of_it) {
+      return { known: "maybe", matches: unlike([found[0], doubted[0]]), general, message, note: "" };
+    }
+    const told = unlike([doubted[0], ...found].filter((match) => inWords(matcher, match)));
+    return { known: "no", matches: told.slice(0, MOST_ENTRIES), general, message, note: "" };
+  }
   if (ahead) return { known: "maybe", matches: found, general, message, note: matcher.rules.general.worded };
   const nearest = ranked.slice(0, MOST_ENTRIES).filter((match) => isNear(match, matcher.rules.score));
   return { known: "no", matches: nearest.length ? nearest : found, general, message, note: "" };
+};
+
+// Whether a symptom is what a text is about, judged by all of its words.
+const fits = (matcher, match, paste, message) => {
+  const rules = matcher.rules.topics;
+  const clues = match.wording === null && match.weight > 0;
+  if (clues || match.score >= matcher.rules.score.yes) return true;
+  const searched = matcher.topics.words(paste, message);
+  if (searched.length < rules.fair) return true;
+  const at = matcher.topics.rank(searched).order.indexOf(match.entry);
+  return rules.fit.some(([score, behind]) => match.score >= score && at < behind);
 };
 
 const topicsOf = (matcher, paste, facts, message, ranked) => {
@@ -702,11 +754,12 @@ const topicsOf = (matcher, paste, facts, message, ranked) => {
   const told = (message ?? NOTHING).part === "prose";
   if (told && facts.asks) return { found: [], ahead: false };
   const short = told && facts.concepts.size >= rules.alike;
-  if (matcher.topics.words(paste, message).length < rules[short ? "short" : "long"]) return { found: [], ahead: false };
+  const searched = matcher.topics.words(paste, message);
+  if (searched.length < rules[short ? "short" : "long"]) return { found: [], ahead: false };
   const refused = new Set(ranked.filter((match) => match.share >= matcher.rules.score.whole).map((match) => match.entry));
   const topics = matcher.topics
-    .rank(paste, message)
-    .filter(({ entry }) => !refused.has(entry) && hasNeeds(facts, matcher.answers[entry]));
+    .rank(searched)
+    .found.filter(({ entry }) => !refused.has(entry) && hasNeeds(facts, matcher.answers[entry]));
   const said = { wording: null, message: message ?? NOTHING, weight: 0, values: {}, proven: true, certain: false };
   const found = topics
     .filter((topic) => topic.share >= rules.near && topic.telling >= rules.few)
@@ -862,6 +915,7 @@ const VERDICTS = {
   yes: () => "This is it:",
   maybe: (count) => (count > 1 ? "Several causes are possible. Which is yours?" : "Probably this:"),
   no: () => "This message is not in the index.",
+  unsure: () => "No entry of the index is a sure answer to this text.",
 };
 const OTHERS = 4; // other causes that the reader is asked about
 const NAMED = { node: "the node", op: "the operator", type: "the type", shape: "the shape", device: "the device" };
@@ -878,13 +932,20 @@ const marked = (text, values) =>
     .split(/``?/)
     .map((part, i) => (i % 2 ? element("code", part) : part));
 
+const told = ({ entry }) => Boolean(matcher.answers[entry].tell) && !matcher.answers[entry].wordings.length;
 const explained = ({ entry, values, case: shown }, full, several, doubted) => {
   const { cases = [] } = matcher.answers[entry];
   const { title, url, tell, harmless, change, cause, more } = { ...matcher.answers[entry], ...cases[shown] };
   const item = element("li", element("a", marked(title, {}), { href: url }));
-  if (!full) return item;
   const paragraph = (label, text) =>
     text && item.append(element("p", [element("strong", `${label} `), ...marked(text, values)]));
+  if (!full) {
+    if (told({ entry })) {
+      paragraph("Only if:", tell);
+      paragraph("Then:", change);
+    }
+    return item;
+  }
   if (several) paragraph("How to tell:", tell);
   paragraph("Change:", change);
   paragraph("Ignore it:", harmless);
@@ -921,7 +982,9 @@ const show = async (event) => {
   const { known, matches, general, message, note } = found;
   place.dataset.known = known;
   const worded = note && note === index.rules.general.worded;
-  place.append(element("p", worded ? "Probably one of these:" : VERDICTS[known](matches.length), { className: "error-verdict" }));
+  const unsure = known === "no" && matches.length && matches.every(told);
+  const verdict = unsure ? "unsure" : known;
+  place.append(element("p", worded ? "Probably one of these:" : VERDICTS[verdict](matches.length), { className: "error-verdict" }));
   if (known === "no") {
     place.append(element("p", marked(general, {})));
     if (matches.length) place.append(element("p", "The closest entries, which may be about something else:"));

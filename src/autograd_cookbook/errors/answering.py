@@ -60,6 +60,11 @@ def judged(matcher: Matcher, paste: Paste, facts: Facts) -> Answer:
         return Answer("no", (), outside, unknown, facts.place)
     if not likely or (not likely[0].proven and paste.frames):
         return by_words(matcher, paste, facts, unknown, ranked, general)
+    if last is None and likely[0].message.part == PROSE:
+        fitting = [match for match in likely if fits(matcher, match, paste, unknown)]
+        if not fitting:
+            return by_words(matcher, paste, facts, unknown, ranked, general, likely)
+        likely = fitting
     best = likely[0]
     rivals = [m for m in likely if m is best or rival(best, m, rules)]
     # What the reader wrote, or an older warning, does not explain the exception after it. A warning can announce it.
@@ -96,14 +101,46 @@ def judged(matcher: Matcher, paste: Paste, facts: Facts) -> Answer:
 
 
 def by_words(
-    matcher: Matcher, paste: Paste, facts: Facts, unknown: Message | None, ranked: Sequence[Match], general: str
+    matcher: Matcher,
+    paste: Paste,
+    facts: Facts,
+    unknown: Message | None,
+    ranked: Sequence[Match],
+    general: str,
+    doubted: Sequence[Match] = (),
 ) -> Answer:
-    """Return the answer if no message is known: the closest messages, or the entries with the words of the text."""
+    """Return the answer if no message is known: the closest messages, or the entries with the words of the text.
+
+    ``doubted`` are the symptoms that the text has signs of, although most of its words are about something else.
+    """
     found, ahead = topics(matcher, paste, facts, unknown, ranked)
+    if doubted:
+        if ahead and found[0].share >= matcher.rules["topics"]["most_of_it"]:
+            first = [found[0], *(match for match in doubted[:1] if match.entry != found[0].entry)]
+            return Answer("maybe", tuple(first), general, unknown, facts.place)
+        told = [match for match in (*doubted[:1], *found) if in_words(matcher, match)]
+        closest = {match.entry: match for match in told}
+        return Answer("no", tuple(closest.values())[:MOST], general, unknown, facts.place)
     if ahead:
         return Answer("maybe", found, general, unknown, facts.place, matcher.rules["general"]["worded"])
     nearest = tuple(match for match in ranked[:MOST] if is_near(match, matcher.rules["score"]))
     return Answer("no", nearest or found, general, unknown, facts.place)
+
+
+def fits(matcher: Matcher, match: Match, paste: Paste, unknown: Message | None) -> bool:
+    """Whether a symptom is what a text is about, judged by all of its words: few entries have more of them.
+
+    A short text has too few words to tell. Clues prove more than words do, and so do many signs.
+    """
+    rules = matcher.rules["topics"]
+    clues = match.wording == TOLD and match.weight > 0
+    if clues or match.score >= matcher.rules["score"]["yes"]:
+        return True
+    words = matcher.topics.words(paste, unknown)
+    if len(words) < rules["fair"]:
+        return True
+    place = matcher.topics.rank(words)[1].index(match.entry)
+    return any(match.score >= score and place < behind for score, behind in rules["fit"])
 
 
 def topics(
@@ -121,7 +158,7 @@ def topics(
         return (), False
     # If an entry has the message, but the text around the message rules the entry out, it is not the topic either.
     refused = {match.entry for match in ranked if match.share >= matcher.rules["score"]["whole"]}
-    ranking = matcher.topics.rank(words)
+    ranking, _ = matcher.topics.rank(words)
     found = [each for each in ranking if each.entry not in refused and has_needs(facts, matcher.answers[each.entry])]
     near = tuple(
         Match(topic.entry, TOLD, said, topic.score, topic.share, 0.0, {}, True, False)

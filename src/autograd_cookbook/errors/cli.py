@@ -28,12 +28,14 @@ exit status:
   2  the arguments are wrong, or a file cannot be read
 """
 WIDTH = 100
+IN_WORDS = "In words"  # the kind of an entry without a message
 VERDICTS = {
     "yes": "This is it",
     "maybe": "Probably this",
     "several": "Several causes are possible. Which is yours?",
     "worded": "Probably one of these",
     "no": "This message is not in the index.",
+    "unsure": "No entry of the index is a sure answer to this text.",
 }
 
 
@@ -105,10 +107,11 @@ def told(found: Explanation, code: Path | None = None) -> Iterator[str]:
     asked = found.note or (found.known == "maybe" and found.entries[0].tell and f"How to tell: {found.entries[0].tell}")
     noted = ["", *wrapped(asked)] if asked and (found.note or len(found.entries) == 1) else []
     if found.known == "no":
-        yield from [VERDICTS["no"], *said, *own, "", *wrapped(found.general)]
+        symptoms = found.entries and all(entry.kind == IN_WORDS for entry in found.entries)
+        yield from [VERDICTS["unsure" if symptoms else "no"], *said, *own, "", *wrapped(found.general)]
         if found.entries:
             yield from ["", "The closest entries, which may be about something else:"]
-            yield from (line for entry in found.entries for line in (f"- {entry.title}", *page(entry, "  ")))
+            yield from (line for entry in found.entries for line in (f"- {entry.title}", *compared(entry)))
         if SITE:
             yield from ["", f"All messages: {SITE}errors/index.html"]
         yield from ["", "If it is about gradients, report it, so that it gets an entry:", report(found)]
@@ -132,6 +135,14 @@ def told(found: Explanation, code: Path | None = None) -> Iterator[str]:
                 yield from wrapped(entry.tell, "   How to tell: ")
             yield from (f"   {line}".rstrip() for line in [*explained(entry), *others(entry)])
         yield from programs(found.entries[0])
+
+
+def compared(entry: Entry) -> Iterator[str]:
+    """Yield how the reader recognizes an entry that is perhaps not the answer, and what to change if it is."""
+    if entry.kind == IN_WORDS:
+        yield from wrapped(entry.tell, "  Only if: ")
+        yield from wrapped(entry.advice[0], "  Then:    ")
+    yield from page(entry, "  ")
 
 
 def explained(entry: Entry) -> Iterator[str]:

@@ -25,13 +25,14 @@ from autograd_cookbook.errors.paste import (
     compiled,
     matches,
 )
-from autograd_cookbook.errors.topics import Topics, concepts
+from autograd_cookbook.errors.topics import Topics, concepts, plain
 
 TOKENS = 240  # the most tokens of one message that are compared
 CANDIDATES = 16  # the number of wordings that are compared word by word, for each message
 # What a condition can ask about in addition to the message itself.
 AROUND = re.compile("(?:not )?(?:text|own|frames|end|place|raiser|raised|told|tried|about): ")
 SAID = 600  # the first characters of a message, which say what it is about
+TOLD_WORDS = 4000  # the characters of a text whose words are clues
 EXACT = 1_000_000  # scores are compared in steps of 1 / EXACT
 TOLD = -1  # instead of a wording: the reader describes a symptom in words
 
@@ -56,7 +57,7 @@ class Match:
         message: the message that the entry explains.
         score: 1 if the message has all words of the leading sentence in this order, and no other words.
         share: the part of the wording's leading sentence that the message has.
-        weight: the weight of this part.
+        weight: the weight of this part; of a symptom, 1 if the text has enough clues of it, else 0.
         values: the values of the variables in the message, by kind, such as ``{"node": ["MulBackward0"]}``.
         proven: whether the message is about gradients. It is not if another library can raise it, and the text has no
             sign of gradients.
@@ -179,9 +180,13 @@ class Matcher:
             elif any(map(facts.tells, entry.get("ways", ()))):
                 base = self.rules["score"]["concepts"]
             else:
+                base = 0.0
+            if (spare := max(map(facts.spared, entry.get("clues", ())), default=-1)) >= 0:
+                base = max(base, self.rules["score"]["symptom"]) + self.rules["score"]["clue"] * min(spare, 2)
+            if not base:
                 continue
             score = base + facts.evidence(entry, told, {}, needed=False)
-            yield Match(i, TOLD, told, score, 0.0, 0.0, {}, True, False)
+            yield Match(i, TOLD, told, score, 0.0, float(spare >= 0), {}, True, False)
 
     def _matches(self, message: Message, facts: "Facts") -> Iterator[Match]:
         text = self.read(message)
@@ -297,6 +302,7 @@ class Facts:
         # The details are no topics: only conditions and ways ask for them.
         self.details = self.concepts.union(concepts(beginning, rules["details"]))
         self.about = " ".join(sorted(self.details))
+        self.words = f" {' '.join(plain(paste.text[:TOLD_WORDS]).split())} "
         self.headed = any(message.kind for message in paste.messages)
         self.known: dict[str, bool] = {}  # results of conditions that do not depend on the message
 
@@ -319,6 +325,33 @@ class Facts:
         parts = (part.removeprefix("!").split("|") for part in way.split(" & "))
         wanted = (part[0] != "!" for part in way.split(" & "))
         return all((not self.details.isdisjoint(names)) == want for names, want in zip(parts, wanted, strict=True))
+
+    def spared(self, clues: str) -> int:
+        """Return how many clues the text has besides those that are enough, or -1.
+
+        ``1:+worker|loader; ram|grows;!gpu`` asks for the clue with ``+`` and for one of the others. The clue with ``!``
+        speaks against it and takes two others away. Any of the words of a clue is enough. A part of a word is enough,
+        too, because a space stands for the edge of a word.
+        """
+        if self.raised.strip():
+            return -1
+        least, _, listed = clues.partition(":")
+        found = 0
+        for clue in listed.split(";"):
+            kind = clue[0] if clue[0] in "+!" else ""
+            there = any(map(self.mentions, clue.removeprefix(kind).split("|")))
+            if kind == "+" and not there:
+                return -1
+            found += there * {"+": 0, "!": -2}.get(kind, 1)
+        return found - int(least)
+
+    def mentions(self, words: str) -> bool:
+        """Whether the text has these words, or any of a group of words: ``@load``."""
+        if words[0] != "@":
+            return words in self.words
+        if words not in self.known:
+            self.known[words] = any(word in self.words for word in self.rules["clues"][words[1:]].split("|"))
+        return self.known[words]
 
     def _fact(self, where: str, message: Message, values: dict[str, list[str]]) -> str:
         if where == "text":

@@ -1,16 +1,19 @@
 """Store the index of messages and their programs: in the repository as text, with each value on its own line, so that a
 comparison of two versions can be read; in a wheel and a source distribution compressed, which needs a quarter less than
 their own compression. There entries and their cases are stored by field, because texts of one field resemble each
-other. Prose is compressed with bzip2 and the rest, mostly patterns, with LZMA: each is the smaller one for its part.
-The file holds both parts, one after the other.
+other. Only the messages and their wordings are stored by entry, because a wording has the words of its message. Prose
+is compressed with bzip2 and the rest, mostly patterns, with LZMA: each is the smaller one for its part. The file holds
+both parts, one after the other. A fixed program is stored as its differences from the broken one.
 """
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-PROSE = ("title", "tell", "change", "cause", "fix")  # fields of entries and cases
+PROSE = ("cause", "fix", "tell", "change", "title")  # fields of entries and cases
+SAID = ("message", "former", "wordings")  # fields that repeat each other's words
 Row = dict[str, Any]
 
 
@@ -23,15 +26,17 @@ def read(path: Path) -> dict[str, Any]:
 
     first = bz2.BZ2Decompressor()
     prose = json.loads(first.decompress(path.with_name(f"{path.name}.packed").read_bytes()))
+    if not first.unused_data:  # programs
+        return {name: [broken, _edited(broken, edits)] for name, broken, edits in prose}
     stored = json.loads(lzma.decompress(first.unused_data))
-    if "entries" not in stored:
-        return dict(stored)
-    entries, cases = (_rows(stored[name] | prose[name]) for name in ("entries", "cases"))
+    texts = ({field: both[i] for field, both in prose["fields"].items()} for i in (0, 1))
+    entries, cases = (_rows(stored.pop(name) | own) for name, own in zip(("entries", "cases"), texts, strict=True))
     remaining = iter(cases)
-    for entry in entries:
+    for entry, said in zip(entries, stored.pop("said"), strict=True):
+        _restore(entry, said)
         if count := entry.pop("cases", 0):
             entry["cases"] = [next(remaining) for _ in range(count)]
-    return {name: value for name, value in stored.items() if name != "cases"} | prose["whole"] | {"entries": entries}
+    return stored | {"entries": entries, "questions": _rows(prose["questions"])}
 
 
 def write(path: Path, stored: Mapping[str, Any]) -> None:
@@ -44,17 +49,54 @@ def compressed(path: Path) -> bytes:
     import bz2
     import lzma
 
-    stored, prose = read(path), {}
-    if "entries" in stored:
-        cases = [case for entry in stored["entries"] for case in entry.get("cases", ())]
-        entries = [entry | {"cases": len(entry["cases"])} if "cases" in entry else entry for entry in stored["entries"]]
-        columns = {"entries": _columns(entries), "cases": _columns(cases)}
-        prose = {name: {k: v for k, v in fields.items() if k in PROSE} for name, fields in columns.items()}
-        prose["whole"] = {"questions": stored.pop("questions")}
-        stored |= {name: {k: v for k, v in fields.items() if k not in PROSE} for name, fields in columns.items()}
+    stored = read(path)
+    if "entries" not in stored:
+        return bz2.compress(_text([[name, broken, _edits(broken, fixed)] for name, (broken, fixed) in stored.items()]))
+    cases = [case for entry in stored["entries"] for case in entry.get("cases", ())]
+    entries = [entry | {"cases": len(entry["cases"])} if "cases" in entry else entry for entry in stored["entries"]]
+    columns = {"entries": _columns(entries), "cases": _columns(cases)}
+    said = {"said": [_said(entry) for entry in entries]}
+    prose = {"fields": {field: [columns[name].pop(field) for name in ("entries", "cases")] for field in PROSE}}
+    prose["questions"] = _columns(stored.pop("questions"))
+    stored |= {name: {k: v for k, v in fields.items() if k not in SAID} for name, fields in columns.items()} | said
     # A byte of text says more about the next one than its position does.
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
     return bz2.compress(_text(prose)) + lzma.compress(_text(stored), filters=filters)
+
+
+def _edits(broken: str, fixed: str) -> list[Any]:
+    """Return the changes from the broken to the fixed program: from which line to which, and the lines instead."""
+    if not fixed:
+        return []
+    import difflib
+
+    before, after = broken.split("\n"), fixed.split("\n")
+    changes = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    return [[i, j, after[k:m]] for kind, i, j, k, m in changes if kind != "equal"]
+
+
+def _edited(broken: str, edits: Sequence[Any]) -> str:
+    """Return the fixed program, or nothing if there is none."""
+    lines = broken.split("\n")
+    for first, last, instead in reversed(edits):
+        lines[first:last] = instead
+    return "\n".join(lines) if edits else ""
+
+
+def _said(entry: Row) -> list[Any]:
+    """Return the messages of an entry, of this release and of former ones, each with a wording next to it."""
+    order = ("torch", "message", "kind")
+    former = [[each[name] for name in order if name in each] for each in entry.get("former", ())]
+    wordings = [[lead, tail, *([kind] if kind != entry["kind"] else [])] for lead, tail, kind in entry["wordings"]]
+    return list(itertools.chain(*itertools.zip_longest([entry["message"], *former], wordings)))
+
+
+def _restore(entry: Row, said: Sequence[Any]) -> None:
+    """Put into an entry what :func:`_said` returned."""
+    entry["message"], *former = (each for each in said[::2] if each is not None)
+    if former:
+        entry["former"] = [dict(zip(("torch", "message", "kind"), each, strict=False)) for each in former]
+    entry["wordings"] = [[*each, entry["kind"]][:3] for each in said[1::2] if each is not None]
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:

@@ -52,6 +52,9 @@ class Topics:
         self.entries = entries
         self.rules = rules
         self.known = known
+        self.ranked: tuple[Sequence[str], tuple[list[Topic], list[int]]] | None = (
+            None  # the last words and their result
+        )
         self.about = [entry.get("about", ()) for entry in entries]
         self.texts = [
             f"{plain(' '.join(fields(entry)))}{marked(about)}" for entry, about in zip(entries, self.about, strict=True)
@@ -65,8 +68,10 @@ class Topics:
         text = question(paste, message, self.rules)
         return list(words(text, self.rules))[:WORDS] + [marked([name]) for name in concepts(text, self.known)]
 
-    def rank(self, words: Sequence[str]) -> list[Topic]:
-        """Return the entries that have the most of these words, with the best first."""
+    def rank(self, words: Sequence[str]) -> tuple[list[Topic], list[int]]:
+        """Return the entries that have the most of these words, with the best first, and the order of all entries."""
+        if self.ranked and self.ranked[0] == words:  # an answer asks several times
+            return self.ranked[1]
         count, total = len(self.texts), 0.0
         shares, telling, shared = [0.0] * count, [0] * count, [0] * count
         weights: list[tuple[str, float]] = []
@@ -82,13 +87,16 @@ class Topics:
             for i, text in self.asked.items():  # words that the entry itself does not have
                 shares[i] += self.rules["asked"] * weight * (word in text)
         found = []
-        for i in sorted(range(count), key=lambda i: (-int(EXACT * shares[i] / self.lengths[i]), i))[:CANDIDATES]:
+        order = sorted(range(count), key=lambda i: (-int(EXACT * shares[i] / self.lengths[i]), i))
+        for i in order[:CANDIDATES]:
             rows = [*map(plain, fields(self.entries[i])), marked(self.about[i])]
             again = sum(weight * sum(word in row for row in rows) for word, weight in weights)
             score = (shares[i] + self.rules["again"] * again) / self.lengths[i]
             found.append(Topic(i, score, shares[i] / max(total, 1e-9), telling[i], shared[i]))
         # The browser's logarithm can differ in the last digit.
-        return sorted(found, key=lambda topic: (-int(topic.score * EXACT), topic.entry))[: self.rules["most"]]
+        found.sort(key=lambda topic: (-int(topic.score * EXACT), topic.entry))
+        self.ranked = words, (found[: self.rules["most"]], order)
+        return self.ranked[1]
 
 
 def concepts(text: str, known: Mapping[str, str]) -> list[str]:
