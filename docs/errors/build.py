@@ -120,7 +120,7 @@ def compiled(raised: Iterable[Mapping[str, str]]) -> dict[str, Any]:
         each["asked"] = [word for word in words(each["asked"], rules["topics"]) if word not in known]
     having = Counter(word for each in answers for word in each["asked"])
     for each in answers:  # and which tell it from others
-        each["asked"] = "".join(word for word in each["asked"] if having[word] <= FEW).strip()
+        each["asked"] = "".join(sorted(word for word in each["asked"] if having[word] <= FEW)).strip()
     return {
         "rules": rules,
         "nodes": nodes(),

@@ -2,18 +2,22 @@
 comparison of two versions can be read; in a wheel and a source distribution compressed, which needs a quarter less than
 their own compression. There entries and their cases are stored by field, because texts of one field resemble each
 other. Only the messages and their wordings are stored by entry, because a wording has the words of its message. Prose
-is compressed with bzip2 and the rest, mostly patterns, with LZMA: each is the smaller one for its part. The file holds
-both parts, one after the other. A fixed program is stored as its differences from the broken one.
+is compressed with bzip2 and the rest, mostly patterns, with LZMA: each is the smaller one for its part. In prose, one
+byte stands for each of the most frequent words, so that bzip2 finds more of what comes before. The file holds both
+parts, one after the other. A fixed program is stored as its differences from the broken one.
 """
 
 import itertools
 import json
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 PROSE = ("cause", "fix", "tell", "change", "title")  # fields of entries and cases
 SAID = ("message", "former", "wordings")  # fields that repeat each other's words
+WORD, WORDS, FIRST = r"[a-z]{3,}", 64, 0x80  # what is abbreviated, how many, and the first byte that ASCII lacks
 Row = dict[str, Any]
 
 
@@ -25,7 +29,7 @@ def read(path: Path) -> dict[str, Any]:
     import lzma
 
     first = bz2.BZ2Decompressor()
-    prose = json.loads(first.decompress(path.with_name(f"{path.name}.packed").read_bytes()))
+    prose = json.loads(_written_out(first.decompress(path.with_name(f"{path.name}.packed").read_bytes())))
     if not first.unused_data:  # programs
         return {name: [broken, _edited(broken, edits)] for name, broken, edits in prose}
     stored = json.loads(lzma.decompress(first.unused_data))
@@ -51,7 +55,8 @@ def compressed(path: Path) -> bytes:
 
     stored = read(path)
     if "entries" not in stored:
-        return bz2.compress(_text([[name, broken, _edits(broken, fixed)] for name, (broken, fixed) in stored.items()]))
+        programs = [[name, broken, _edits(broken, fixed)] for name, (broken, fixed) in stored.items()]
+        return bz2.compress(_abbreviated(programs))
     cases = [case for entry in stored["entries"] for case in entry.get("cases", ())]
     entries = [entry | {"cases": len(entry["cases"])} if "cases" in entry else entry for entry in stored["entries"]]
     columns = {"entries": _columns(entries), "cases": _columns(cases)}
@@ -61,7 +66,8 @@ def compressed(path: Path) -> bytes:
     stored |= {name: {k: v for k, v in fields.items() if k not in SAID} for name, fields in columns.items()} | said
     # A byte of text says more about the next one than its position does.
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
-    return bz2.compress(_text(prose)) + lzma.compress(_text(stored), filters=filters)
+    text = json.dumps(stored, ensure_ascii=False, separators=(",", ":")).encode()
+    return bz2.compress(_abbreviated(prose)) + lzma.compress(text, filters=filters)
 
 
 def _edits(broken: str, fixed: str) -> list[Any]:
@@ -109,5 +115,19 @@ def _rows(fields: Mapping[str, list[Any]]) -> list[Row]:
     ]
 
 
-def _text(stored: Any) -> bytes:
-    return json.dumps(stored, ensure_ascii=False, separators=(",", ":")).encode()
+def _abbreviated(stored: Any) -> bytes:
+    """Return the text of something in ASCII with the most frequent words as single bytes, after a list of them."""
+    text = json.dumps(stored, separators=(",", ":"))
+    counts = Counter(re.findall(WORD, text))
+    words = sorted(counts, key=lambda word: ((1 - len(word)) * counts[word], word))[:WORDS]
+    codes = {word: chr(FIRST + i) for i, word in enumerate(words)}
+    short = re.sub(WORD, lambda match: codes.get(match[0], match[0]), text)
+    return f"{' '.join(words)}\n{short}".encode("latin-1")
+
+
+def _written_out(abbreviated: bytes) -> bytes:
+    """Return the text that :func:`_abbreviated` has made shorter."""
+    words, _, text = abbreviated.partition(b"\n")
+    for i, word in enumerate(words.split()):
+        text = text.replace(bytes([FIRST + i]), word)
+    return text
