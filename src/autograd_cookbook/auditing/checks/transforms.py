@@ -198,8 +198,8 @@ def vmap(subject: Subject) -> Iterator[Finding]:
     """``torch.vmap`` returns the values and gradients of a loop, for any choice of inputs and dims to map over.
 
     A rule for vmap is a second implementation. It must use ``in_dims``, which says which inputs are batched, and along
-    which dimension. A batch of one is also a batch. The check also tries your rule with other flags and dims. A rule may refuse a call with a ``raise`` of its own, but no
-    operation in it may raise.
+    which dimension. A batch of one is also a batch. The check also tries your rule with other flags and dims. A rule
+    may refuse a call with a ``raise`` of its own, but no operation in it may raise.
     """
     where = _arguments(subject)
     three: tuple[float, ...] = (1.0, 0.9, 1.1)
