@@ -275,7 +275,7 @@ def undefined_gradient(subject: Subject) -> Iterator[Finding]:
         added = found.error is None and adds_to_zero(subject)
         iterates = added and repetitions(subject, backward=True) >= ITERATIONS
         yield finding(
-            "info" if added and subject.gradient == "custom" else "error",
+            "info" if added and subject.gradient == "custom" and not subject.undeclared else "error",
             f"if the gradient of the output is undefined, {found.text}",
             *found.advice(*(LEFT if iterates else ADDED if added else UNDEFINED)),
         )
