@@ -11,13 +11,12 @@ train a deep sequence of layers whose memory grows only with the square root of 
 # --------------
 #
 # Use checkpointing if the activations do not fit into memory and you can accept a longer training time. In production,
-# use ``torch.utils.checkpoint.checkpoint(..., use_reentrant=False)``. PyTorch's function works on the same principle.
-# In addition, it supports :func:`torch.compile` and distributed training, and it can keep some of the results. Copy the
-# recipe to understand checkpointing, to change which tensors are kept, or to use the schedule in
-# ``checkpoint_sequence``.
+# use ``torch.utils.checkpoint.checkpoint(..., use_reentrant=False)``. It works on the same principle. In addition, it
+# supports :func:`torch.compile` and distributed training, and it can keep some of the results. Copy the recipe to
+# understand checkpointing, to change which tensors are kept, or to use the schedule in ``checkpoint_sequence``.
 #
 # You need not checkpoint every block of a model. The gradients are the same for any choice of blocks, so choose those
-# that save much memory. The other blocks keep their activations, and backward does not run them again.
+# that save much memory.
 #
 # Dropout must draw the same mask when backward runs the function again. So the recipe restores the state of the random
 # generators. PyTorch's function does the same with ``preserve_rng_state=True``, which is the default. Without this

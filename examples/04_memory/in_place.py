@@ -53,8 +53,8 @@ from autograd_cookbook.recipes.in_place import leaky_relu_
 # See it work
 # -----------
 #
-# The figure shows the peak memory for forward and backward of a chain of linear layers and activations. The unit is the
-# number of bytes of one activation.
+# The figure shows the peak memory for forward and backward of a chain of linear layers and activations, as a multiple
+# of one activation's bytes.
 
 rows, width = 4000, 16
 x = torch.randn(rows, width)
@@ -345,8 +345,8 @@ assert plain.tolist() == [5, 5]
 # What it costs
 # -------------
 #
-# The recipe keeps the same bytes as torch's in-place function: only its output. The old values of the input are lost.
-# If another function needs them in backward, PyTorch raises an error.
+# The recipe keeps the same bytes as torch's in-place function: only its output. If another function needs the old
+# values of the input in backward, PyTorch raises an error.
 #
 # Neighbors
 # ---------

@@ -13,8 +13,8 @@ You will write functions whose second and third derivatives are right, in four w
 # physics-informed losses or meta-learning. If this never happens, you can mark the backward with
 # ``once_differentiable``. The section "The wrong version" shows what this mark does not catch.
 #
-# Copy ``lambert_w`` if you need the solution :math:`y` of :math:`y e^y = x`. Torch does not have this function. If you
-# need no second derivatives, compile its forward, which is no slower and keeps less. Copy ``logdet`` for large positive
+# Copy ``lambert_w`` if you need the solution :math:`y` of :math:`y e^y = x`, which torch does not have. If you need no
+# second derivatives, compile its forward, which is no slower and keeps less. Copy ``logdet`` for large positive
 # definite matrices: for these it takes less time than ``torch.logdet``, but for small ones it takes more.
 #
 # The gradient

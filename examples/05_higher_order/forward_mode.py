@@ -13,9 +13,9 @@ especially with ``torch.compile``.
 # Use forward mode when there are few inputs and many outputs. Examples are the sensitivities of a simulation to three
 # parameters, and a derivative with respect to time. Also use it for Hessian-vector products :math:`Hv`, where forward
 # mode differentiates a backward (forward over reverse). For a loss with many parameters, use backward and write no
-# ``jvp``, because you do not need it. Also, if an input requires grad, ``torch.compile(fullgraph=True)`` refuses a
-# class that has a ``jvp``, unless you mark its caller as shown under "Compiled". A function composed of torch's
-# operations usually has forward mode already, but some operations have none.
+# ``jvp``. If an input requires grad, ``torch.compile(fullgraph=True)`` refuses a class that has a ``jvp``, unless you
+# mark its caller as shown under "Compiled". A function composed of torch's operations usually has forward mode already,
+# but some operations have none.
 #
 # The gradient
 # ------------
@@ -59,9 +59,9 @@ from autograd_cookbook.recipes.forward_mode import SymlogFunction, smooth_maximu
 # -----------
 #
 # The figure shows the memory for the Jacobian of a layer ``symlog(W x)``. On the left, the layer has 16 inputs and a
-# growing number of outputs. On the right, it has 16 outputs and a growing number of inputs. Both modes return the same
-# Jacobian. Forward mode (``jacfwd``) holds one tangent for each input at the same time, and reverse mode (``jacrev``)
-# holds one gradient for each output. So use forward mode for few inputs, and reverse mode for few outputs:
+# growing number of outputs. On the right, it has 16 outputs and a growing number of inputs. Forward mode (``jacfwd``)
+# holds one tangent for each input at the same time, and reverse mode (``jacrev``) holds one gradient for each output.
+# So use forward mode for few inputs, and reverse mode for few outputs:
 
 torch.manual_seed(0)
 sizes = [16, 32, 64, 128, 256, 512]

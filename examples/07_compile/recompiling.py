@@ -11,8 +11,7 @@ derivatives.
 # --------------
 #
 # Read this page when not only the first step of a training run is slow, but also later steps. The usual reasons are
-# batches of different sizes, a schedule that changes a number, and evaluation between training steps. If all calls look
-# alike, you don't need this page.
+# batches of different sizes, a schedule that changes a number, and evaluation between training steps.
 #
 # The gradient
 # ------------
