@@ -3553,7 +3553,11 @@ def test_what_a_worker_says_of_cuda_is_about_its_process(said: str) -> None:
         ("The first prediction on the GPU takes ages, all later ones are fast", "told_timing", "warm-up"),
         ("CPU inference got 6 times slower after training, the model is the same", "told_denormal", "flush_denormal"),
         ("GPU utilization hovers at 15 %", "told_gpu_waits", "num_workers"),
-        ("There is a delay of a minute whenever a new epoch starts: between epochs", "told_workers_restart", "persistent"),
+        (
+            "There is a delay of a minute whenever a new epoch starts: between epochs",
+            "told_workers_restart",
+            "persistent",
+        ),
         ("The GPU is not used by my script, it still runs on the CPU", "told_gpu_unused", "is_available"),
         ("AMP is no faster than float32 for my CNN", "told_half_slow", "synchronize"),
         ("The loader hangs as soon as num_workers is 2", "told_loader_hangs", "spawn"),

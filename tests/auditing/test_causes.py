@@ -3,6 +3,7 @@
 import itertools
 import subprocess
 import sys
+from typing import ClassVar
 
 import pytest
 import torch
@@ -395,3 +396,138 @@ def test_an_exception_of_python_is_not_told_as_that_of_a_library():
     assert [f.cause for f in found] == [
         "The code, or an operation in it, raises ZeroDivisionError: float division by zero."
     ]
+
+
+# --- what the sample does not show ---
+
+
+class SoftmaxAlong(Function):
+    """A softmax whose rule for vmap passes on the dim as it is."""
+
+    @staticmethod
+    def forward(x, dim=-1):
+        return x.softmax(dim)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.dim = inputs[1]
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (y,) = ctx.saved_tensors
+        product = grad_output * y
+        return product - y * product.sum(ctx.dim, keepdim=True), None
+
+    @staticmethod
+    def vmap(info, in_dims, x, dim):
+        return SoftmaxAlong.apply(x.movedim(in_dims[0], 0), dim), 0
+
+
+def softmax_along(x, dim=-1):
+    return SoftmaxAlong.apply(x, dim)
+
+
+@pytest.mark.parametrize("arguments", [(), (-1,)], ids=["a default", "given"])
+def test_a_rule_for_vmap_is_tried_with_other_dims(arguments):
+    (found,) = audit(softmax_along, (leaf(3, 4), *arguments), only=["vmap"], isolate=False).findings
+    assert "with dim=" in found.summary or "instead of -1 in input 1" in found.summary
+    assert found.cause.startswith("The rule for vmap passes this argument on")
+
+
+@torch.library.custom_op("tests_causes::energy", mutates_args=())
+def energy(x: torch.Tensor, keepdim: bool = False) -> torch.Tensor:
+    return x.square().sum(-1, keepdim=keepdim)
+
+
+@energy.register_fake
+def _(x, keepdim=False):
+    return x.new_empty(x.shape[:-1])
+
+
+energy.register_autograd(
+    lambda ctx, grad: (2 * grad.reshape(*ctx.saved_tensors[0].shape[:-1], 1) * ctx.saved_tensors[0], None),
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]),
+)
+
+
+def energy_of_rows(x, keepdim=False):
+    return energy(x, keepdim)
+
+
+def test_an_operator_is_checked_with_flags_that_are_left_to_their_defaults():
+    found = audit(energy_of_rows, (leaf(4, 3),), only=["opcheck"], isolate=False).findings
+    assert any("test_faketensor fails, with keepdim=True instead of False" in f.summary for f in found), found
+
+
+class KnowsItsLastMatrix(Function):
+    """Solves, and takes the factor of the last call if the matrix is the same object."""
+
+    last: ClassVar = [None, None]
+
+    @staticmethod
+    def forward(ctx, a, b):
+        if KnowsItsLastMatrix.last[0] is not a:
+            KnowsItsLastMatrix.last[:] = a, torch.linalg.inv(a.detach())
+        x = KnowsItsLastMatrix.last[1] @ b
+        ctx.save_for_backward(a, x)
+        return x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        a, x = ctx.saved_tensors
+        of_b = torch.linalg.solve(a.mT, grad_output)
+        return -of_b @ x.mT, of_b
+
+
+def test_the_very_same_tensors_with_other_contents_are_tried():
+    arguments = (torch.randn(3, 3, dtype=torch.float64).add(4 * torch.eye(3)).requires_grad_(), leaf(3, 2))
+    (found,) = audit(KnowsItsLastMatrix.apply, arguments, only=["repeatable"], isolate=False).findings
+    assert found.summary.startswith("after a call with other values in the same memory")
+
+
+class SumsSortedEdges(Function):
+    """Adds weighted rows to where they belong, and returns the gradient of the weights in the order of the targets."""
+
+    @staticmethod
+    def forward(ctx, target, weight, x):
+        order = target.argsort(stable=True)
+        ctx.save_for_backward(target[order], order, weight, x)
+        return torch.zeros_like(x).index_add(0, target[order], weight[order, None] * x[order])
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        target, order, weight, x = ctx.saved_tensors
+        rows = grad_output[target]
+        of_x = torch.zeros_like(x).index_copy(0, order, weight[order, None] * rows)
+        return None, (rows * x[order]).sum(-1), of_x
+
+
+def test_indices_are_tried_out_of_order():
+    arguments = (torch.tensor([0, 0, 1, 3]), leaf(4), leaf(4, 2))
+    report = audit(SumsSortedEdges.apply, arguments, only=["first_order", "special_points", "sizes"], isolate=False)
+    assert [f.check for f in report.findings] == ["special_points"], str(report)
+    assert "The sample has its indices in order" in report.findings[0].cause
+
+
+class Solves(Function):
+    @staticmethod
+    def forward(ctx, a, b):
+        x = torch.linalg.solve(a, b)
+        ctx.save_for_backward(a, x)
+        return x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        a, x = ctx.saved_tensors
+        of_b = torch.linalg.solve(a.mT, grad_output)
+        return -of_b[:, None] * x, of_b
+
+
+def test_what_a_solver_loses_in_an_ill_conditioned_matrix_is_no_mistake():
+    def polynomial(nodes, values):
+        return Solves.apply(torch.stack([nodes**k for k in range(len(nodes))], 1), values)
+
+    arguments = (torch.linspace(0, 1, 9, dtype=torch.float64).requires_grad_(), leaf(9))
+    report = audit(polynomial, arguments, only=["first_order", "float32"], isolate=False)
+    assert report.ok, str(report)

@@ -32,6 +32,12 @@ REPEATED = (
     "Where an index occurs more than once, backward keeps one of the gradients, and not their sum.",
     "Add them up: index_add_, scatter_add_, or index_put_ with accumulate=True.",
 )
+# Where the sample has its indices in order, other sizes bring them out of order, and so does their reverse.
+IN_ORDER = (
+    "The sample has its indices in order. Forward sorts others, or takes the order for granted, and the gradient is "
+    "that of the sorted ones.",
+    "Bring the gradient back into the order of the arguments, by the inverse of the sort; or refuse other orders.",
+)
 LAYOUTS = "input_layouts", "grad_output_layouts"  # where both are refused for one reason
 # The function stops with an exception: what it would have returned to a later check, nobody knows.
 RAISED = re.compile(r"\braises\b.*?\b([A-Z]\w*(?:Error|Exception|Exit)\b.*)$")
@@ -88,6 +94,8 @@ def _follows(finding: Finding, lead: Finding, findings: Sequence[Finding]) -> bo
         return finding.check in BY_ANOTHER_BACKWARD and finding.severity == "error"
     if lead.check == "independent_calls" and lead.severity == "error" and finding.severity != "info":
         return finding.check in KEPT_OUTSIDE and not _written_on_ctx(finding, findings)
+    if lead.cause == IN_ORDER[0]:
+        return finding.check == "sizes" and finding.severity == "error"
     if lead.cause == REPEATED[0] == finding.cause:
         return lead.check == "special_points" and finding.check == "sizes"
     if lead.check == "without_grad" and finding.check in ("without_grad", "subsets") and finding is not lead:

@@ -4,6 +4,7 @@ import contextlib
 import dis
 import functools
 import inspect
+import itertools
 import math
 import time
 import types
@@ -415,6 +416,36 @@ class Subject:
             yield
         finally:
             self.flat = kept
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The arguments that the sample leaves to their defaults, by name."""
+        owner: Any = getattr(self.function, "__self__", None)
+        applied = isinstance(owner, type) and issubclass(owner, Function)
+        try:
+            signature = inspect.signature(owner.forward if applied else self.function)
+            with_ctx = applied and owner.setup_context is Function.setup_context
+            given = signature.bind(*([None] if with_ctx else []), *tree_unflatten(self.flat, self.spec)).arguments
+        except (TypeError, ValueError):
+            return {}  # it has no signature, as an operator written in C++ has none
+        left = {n: p.default for n, p in signature.parameters.items() if n not in given}
+        return {n: value for n, value in left.items() if value is not inspect.Parameter.empty}
+
+    @contextlib.contextmanager
+    def option(self, name: str, value: Any) -> Iterator[None]:
+        """One of the defaults is another value while inside."""
+        kept, others = self.function, self.defaults
+        before = [others[n] for n in itertools.takewhile(lambda n: n != name, others)]
+
+        def function(*args: Any) -> Any:
+            # By position, because apply takes no names in older releases.
+            return kept(*args, *before, value) if hasattr(kept, "__self__") else kept(*args, **{name: value})
+
+        self.function = function
+        try:
+            yield
+        finally:
+            self.function = kept
 
     def packed(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
         """The arguments with these very tensors in their slots, for a call that begins."""

@@ -1,8 +1,11 @@
 """The same computation in other circumstances, which must come to the same numbers."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from traceback import clear_frames
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -117,3 +120,30 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
     "channels-last": channels_last,
     "lazily conjugated": lazily_conjugated,
 }
+
+
+REDUCTIONS = ("none", "mean", "sum")
+
+
+def other_flags(subject: Subject) -> Iterator[tuple[str, AbstractContextManager[None]]]:
+    """Flags, modes, dims and numbers that the sample does not have, each in a context; the function may refuse them."""
+    dims = max((v.dim() for v in subject.base), default=0)
+    for place, value in enumerate(subject.flat):
+        for other in _others(value, dims):
+            flat = [*subject.flat[:place], other, *subject.flat[place + 1 :]]
+            yield f"{other!r} instead of {value!r} in {subject.arguments_names[place]}", subject.settings(flat)
+    for name, value in subject.defaults.items() if subject.gradient == "exact" else ():
+        for other in _others(value, dims):
+            yield f"{name}={other!r} instead of {value!r}", subject.option(name, other)
+
+
+def _others(value: Any, dims: int) -> tuple[Any, ...]:
+    if isinstance(value, bool):
+        return (not value,)
+    if isinstance(value, str) and value in REDUCTIONS:
+        return tuple(r for r in REDUCTIONS if r != value)
+    if isinstance(value, int) and -dims <= value < dims:
+        return tuple(d for d in (value - dims, value + dims, value + 1, value - 1) if -dims <= d < dims)
+    if isinstance(value, float) and math.isfinite(value):
+        return (0.75 * value, 0.0) if value else ()
+    return ()

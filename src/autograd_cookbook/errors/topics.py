@@ -5,6 +5,8 @@ have count more, and so does a whole name of several words. A concept counts as 
 the ways to say one thing, such as that the memory grows.
 """
 
+import bisect
+import itertools
 import math
 import string
 from collections.abc import Iterator, Mapping, Sequence
@@ -59,6 +61,8 @@ class Topics:
         self.texts = [
             f"{plain(' '.join(fields(entry)))}{marked(about)}" for entry, about in zip(entries, self.about, strict=True)
         ]
+        self.joined = "\n".join(self.texts)  # one search of all takes less time than one of each
+        self.ends = list(itertools.accumulate(len(text) + 1 for text in self.texts))
         self.asked = {i: f" {entry['asked']} " for i, entry in enumerate(entries) if entry.get("asked")}
         mean = sum(map(len, self.texts)) / max(len(self.texts), 1)
         self.lengths = [1 - rules["length"] + rules["length"] * len(text) / mean for text in self.texts]
@@ -68,6 +72,14 @@ class Topics:
         text = question(paste, message, self.rules)
         return list(words(text, self.rules))[:WORDS] + [marked([name]) for name in concepts(text, self.known)]
 
+    def having(self, word: str) -> Iterator[int]:
+        """Return the numbers of the entries whose text has a word."""
+        place = self.joined.find(word)
+        while place >= 0:
+            entry = bisect.bisect_right(self.ends, place)
+            yield entry
+            place = self.joined.find(word, self.ends[entry])
+
     def rank(self, words: Sequence[str]) -> tuple[list[Topic], list[int]]:
         """Return the entries that have the most of these words, with the best first, and the order of all entries."""
         if self.ranked and self.ranked[0] == words:  # an answer asks several times
@@ -76,7 +88,7 @@ class Topics:
         shares, telling, shared = [0.0] * count, [0] * count, [0] * count
         weights: list[tuple[str, float]] = []
         for word in words:
-            having = [i for i, text in enumerate(self.texts) if word in text]
+            having = list(self.having(word))
             weight = math.log((count + 1) / (len(having) + 0.5)) if having else self.rules["unknown"]
             total += weight
             weights.append((word, weight))

@@ -163,7 +163,7 @@ def _expanded(subject: Subject, slot: int, d: int, change: Callable[[Tensor], Te
 
 
 def _with_batches(subject: Subject) -> Iterator[tuple[str, list[Tensor] | None, Outcome]]:
-    """The sample, and what comes of it; then with three in place of one, where a batch of one hides its layout."""
+    """The sample, and what comes of it; then with three instead of one, where a batch of one hides its layout."""
     yield "", None, subject.expected
     if subject.random or not any(1 in subject.base[s].shape for s in subject.leaves):
         return

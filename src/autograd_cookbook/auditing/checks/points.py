@@ -5,7 +5,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,9 +23,10 @@ from autograd_cookbook.auditing.diagnose import NOT_FINITE, difference, explain,
 from autograd_cookbook.auditing.numeric import Derivative, along, rounding
 from autograd_cookbook.auditing.observe import fewest_bits, observing
 from autograd_cookbook.auditing.report import Finding
-from autograd_cookbook.auditing.roots import REPEATED
+from autograd_cookbook.auditing.roots import IN_ORDER, REPEATED
 from autograd_cookbook.auditing.subject import Subject, is_differentiable, real, weights_of
 from autograd_cookbook.auditing.surrogates import is_still, take_as_custom, unlike_declared
+from autograd_cookbook.auditing.variation import other_flags
 
 Change = Callable[[Tensor], Tensor]
 
@@ -118,7 +118,7 @@ CLAMPED = (
     "If this is intended, declare it: surrogate= with a function that has this gradient. Otherwise remove the clamp.",
 )
 ONE_INDEX = "one index repeated"
-REDUCTIONS = ("none", "mean", "sum")
+REVERSED = "whole numbers in reverse"
 BOUNDLESS = {"plus infinity": torch.inf, "minus infinity": -torch.inf}
 
 
@@ -126,8 +126,8 @@ BOUNDLESS = {"plus infinity": torch.inf, "minus infinity": -torch.inf}
 def special_points(subject: Subject) -> Iterator[Finding]:
     """At zeros, ties, kinks and large numbers, the gradient is finite and right if the values are finite.
 
-    The check also varies the other arguments: masks that mask all or nothing, repeated indices, labels to be ignored,
-    flags, dimensions and numbers.
+    The check also varies the other arguments: masks that mask all or nothing, indices in another order or repeated,
+    labels to be ignored, flags, dimensions and numbers. It varies also those that the sample leaves to their defaults.
 
     The audit judges the gradient by differences from both sides. At a kink, it accepts any number between the slopes of
     the two sides. If the slope grows without bound, it accepts anything but NaN. Outside of the domain, it accepts
@@ -160,10 +160,10 @@ def special_points(subject: Subject) -> Iterator[Finding]:
         yield from problems
         if problems:
             return
-    for name, flat in _other_flags(subject):
+    for name, other in other_flags(subject):
         if time.process_time() - start > SECONDS:
             return
-        with subject.settings(flat):
+        with other:
             usual = _moves(subject) and not _narrows(subject) and not passes_a_pole(subject, subject.copies())
             problems = list(_at(subject, subject.copies(), name)) if usual else []
         problems = [p for p in problems if not any(f"raises {e.__name__}" in p.summary for e in DECLINED)]
@@ -172,25 +172,6 @@ def special_points(subject: Subject) -> Iterator[Finding]:
             yield replace(found, cause=OTHERWISE[0], fix=OTHERWISE[1]) if miss else found
         if problems:
             return
-
-
-def _other_flags(subject: Subject) -> Iterator[tuple[str, list[Any]]]:
-    """Flags, modes, dims and numbers that the sample does not have; the function may refuse them."""
-    dims = max((v.dim() for v in subject.base), default=0)
-    for place, value in enumerate(subject.flat):
-        others: tuple[Any, ...] = ()
-        if isinstance(value, bool):
-            others = (not value,)
-        elif isinstance(value, str) and value in REDUCTIONS:
-            others = tuple(r for r in REDUCTIONS if r != value)
-        elif isinstance(value, int) and -dims <= value < dims:
-            others = tuple(d for d in (value - dims, value + dims, value + 1, value - 1) if -dims <= d < dims)
-        elif isinstance(value, float) and math.isfinite(value):
-            others = (0.75 * value, 0.0) if value else ()
-        for other in others:
-            flat = list(subject.flat)
-            flat[place] = other
-            yield f"{other!r} instead of {value!r} in {subject.arguments_names[place]}", flat
 
 
 def _moves(subject: Subject) -> bool:
@@ -230,10 +211,12 @@ def _other_arguments(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
         if base.dtype is torch.bool:
             others = {"nothing but False": torch.zeros_like(base), "nothing but True": torch.ones_like(base)}
         elif base.numel() > 1 and base.dim() and not permutation(base.reshape(-1)):
-            marks = [a for a in subject.flat if type(a) is int and a < -base.dim()]  # labels that are left out
+            numbers = (*subject.flat, *subject.defaults.values())
+            marks = [a for a in numbers if type(a) is int and a < -base.dim()]  # labels that are left out
             marks += [0] if bool((base > 0).all()) else []  # a length of nothing, if they are lengths
             others = {f"{mark} as one entry": _with_first(base, mark) for mark in marks} | {
-                ONE_INDEX: base.reshape(-1)[:1].expand(base.numel()).reshape(base.shape).clone()
+                REVERSED: base.flip(-1),
+                ONE_INDEX: base.reshape(-1)[:1].expand(base.numel()).reshape(base.shape).clone(),
             }
         else:
             continue
@@ -353,7 +336,7 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
                 continue  # a kink for all arguments at once, as a threshold of zero is at zero
         if detail:
             guarded = not odd and is_guarded(subject, values)
-            cause = REPEATED if where.startswith(ONE_INDEX) else MISSED
+            cause = REPEATED if where.startswith(ONE_INDEX) else IN_ORDER if where.startswith(REVERSED) else MISSED
             if cause is MISSED and not (guarded or odd) and clamps_in_backward(subject, values):
                 cause = CLAMPED
             yield finding(

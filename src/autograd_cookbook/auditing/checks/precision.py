@@ -141,17 +141,37 @@ def _conditioning(subject: Subject, values: Sequence[Tensor], exact: Outcome, dt
     ones = [torch.ones_like(v) for v in values]
     mixed = [torch.sin(torch.arange(v.numel())).reshape(v.shape).to(v) for v in values]
     apart = [one * (-1) ** k for k, one in enumerate(ones)]
-    for errors, sign in itertools.product((mixed, ones, apart) if len(values) > 1 else (mixed, ones), (1, -1)):
+    ways = itertools.product((mixed, ones, apart) if len(values) > 1 else (mixed, ones), (eps, -eps), (False,))
+    # What is solved can be worse conditioned than what it was made of: powers of the nodes of a polynomial, for one.
+    for errors, size, inside in (*ways, (mixed, 0.0, True)):
         pairs = zip(values, errors, strict=True)
-        moved = [v * (1 + sign * eps * error) if is_differentiable(v) else v.clone() for v, error in pairs]
+        moved = [v * (1 + size * error) if is_differentiable(v) else v.clone() for v, error in pairs]
         try:
-            results = _named(subject, subject.vjp(moved))
+            with _Rounded(eps) if inside else contextlib.nullcontext():
+                results = _named(subject, subject.vjp(moved))
         except (Exception, SystemExit):
             return dict.fromkeys(wanted, math.inf)  # at the edge of the domain
         for label, e in wanted.items():
             if label in results and results[label].shape == e.shape:
                 moves[label] = max(moves[label], _off(results[label], e))
     return moves
+
+
+class _Rounded(TorchDispatchMode):
+    """Has each matrix that is solved or taken apart off by rounding."""
+
+    def __init__(self, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "linalg" in func.overloadpacket.__name__:
+            args = [self.rounded(a) if is_differentiable(a) and a.dim() > 1 else a for a in args]
+        return func(*args, **(kwargs or {}))
+
+    def rounded(self, matrix: Tensor) -> Tensor:
+        waves = torch.sin(torch.arange(matrix.numel())).reshape(matrix.shape)
+        return matrix * (1 + self.eps * waves.to(matrix))
 
 
 def _off(actual: Tensor, exact: Tensor) -> float:

@@ -1,5 +1,6 @@
 """What is built upon functions: checkpoints, hooks, torch.func, vmap, custom operators, the compiler."""
 
+import contextlib
 import re
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,7 @@ from autograd_cookbook.auditing.diagnose import difference, explain, first_line,
 from autograd_cookbook.auditing.numeric import Derivative
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.subject import Refused, Subject, Wrong, is_differentiable, real, tensors_in, weights_of
-from autograd_cookbook.auditing.variation import Outcome, deviation
+from autograd_cookbook.auditing.variation import Outcome, deviation, other_flags
 
 # What a failed test of opcheck means, where its message does not say.
 OPCHECK = {
@@ -197,8 +198,8 @@ def vmap(subject: Subject) -> Iterator[Finding]:
     """``torch.vmap`` returns the values and gradients of a loop, for any choice of inputs and dims to map over.
 
     A rule for vmap is a second implementation. It must use ``in_dims``, which says which inputs are batched, and along
-    which dimension. A batch of one is also a batch. A rule may refuse a call with a ``raise`` of its own, but no
-    operation in it may raise.
+    which dimension. A batch of one is also a batch. The check also tries your rule with other flags and dims. A rule
+    may refuse a call with a ``raise`` of its own, but no operation in it may raise.
     """
     where = _arguments(subject)
     three: tuple[float, ...] = (1.0, 0.9, 1.1)
@@ -216,18 +217,7 @@ def vmap(subject: Subject) -> Iterator[Finding]:
     for number, (batched, factors) in enumerate(sized):
         if any(dim and subject.base[s].dim() < 1 for s, dim in batched.items()):
             continue
-        looped, inputs = [], []
-        for f in factors:
-            values = subject.copies()
-            for s in batched:
-                values[s] = values[s] * f
-            each = subject.valid(values)
-            inputs.append(each)
-            looped.append(_expected(subject, where, each))
-        expected = [torch.stack(column) for column in zip(*looped, strict=True)]
-        stacked = [
-            torch.stack([each[s] for each in inputs], batched[s]) if s in batched else subject.base[s] for s in where
-        ]
+        expected, stacked = _looped(subject, where, batched, factors)
         in_dims = tuple(batched.get(s) for s in where)
         mapped = None
         for kind, function in list(kinds.items()):
@@ -262,18 +252,59 @@ def vmap(subject: Subject) -> Iterator[Finding]:
             break
         names = _names(subject, where)[: len(mapped)]
         if what := _first_difference(mapped, expected[: len(mapped)], names, subject.rounding * 10):
-            yield finding(
-                "error",
-                f"mapped by vmap with in_dims={in_dims} over a batch of {len(factors)}, {what}",
-                "The rule for vmap does not do what a loop does: it ignores in_dims, an input that is not batched, or "
-                "the dim of its result; or forward mixes up the elements of the batch.",
-                "Set generate_vmap_rule = True instead of a rule by hand, or move each batched dim to the front and "
-                "return out_dims for it.",
-            )
+            said = f"mapped by vmap with in_dims={in_dims} over a batch of {len(factors)}, {what}"
+            yield finding("error", said, *RULE)
             return
+    if rules and len(kinds) == 2:
+        yield from _mapped_with_other_flags(subject, where)
     if refusal is not None:
         also = "values can be mapped, gradients cannot: " if kinds else ""
         raise Refused(also + first_line(refusal)) from refusal
+
+
+RULE = (
+    "The rule for vmap does not do what a loop does: it ignores in_dims, an input that is not batched, or the dim of "
+    "its result; or forward mixes up the elements of the batch.",
+    "Set generate_vmap_rule = True instead of a rule by hand, or move each batched dim to the front and return "
+    "out_dims for it.",
+)
+OTHER_DIM = (
+    "The rule for vmap passes this argument on as it is. A dim that counts from the front is another one where the "
+    "batch has come to the front.",
+    "Count dims for the batched tensor: dim + 1 for dim >= 0. Or set generate_vmap_rule = True.",
+)
+
+
+def _looped(
+    subject: Subject, where: list[int], batched: dict[int, int], factors: Sequence[float]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """What a loop over multiples of the sample gives, stacked, and the inputs for vmap."""
+    looped, inputs = [], []
+    for f in factors:
+        values = subject.copies()
+        for s in batched:
+            values[s] = values[s] * f
+        each = subject.valid(values)
+        inputs.append(each)
+        looped.append(_expected(subject, where, each))
+    expected = [torch.stack(column) for column in zip(*looped, strict=True)]
+    return expected, [
+        torch.stack([each[s] for each in inputs], batched[s]) if s in batched else subject.base[s] for s in where
+    ]
+
+
+def _mapped_with_other_flags(subject: Subject, where: list[int]) -> Iterator[Finding]:
+    """Nothing, if a rule for vmap is right for flags and dims that the sample does not have, too, or refuses them."""
+    for name, other in other_flags(subject):
+        with other:
+            try:
+                expected, stacked = _looped(subject, where, dict.fromkeys(where, 0), (1.0, 0.9, 1.1))
+                mapped = torch.func.vmap(_vjp(subject, where, subject.copies()))(*stacked)
+            except (Exception, SystemExit):
+                continue
+        if what := _first_difference(mapped, expected, _names(subject, where), subject.rounding * 10):
+            yield finding("error", f"mapped by vmap, with {name}, {what}", *OTHER_DIM)
+            return
 
 
 def _small_sizes(subject: Subject, where: Sequence[int]) -> list[int]:
@@ -369,15 +400,19 @@ def opcheck(subject: Subject) -> Iterator[Finding]:
 
     ``opcheck`` tests the registration, the schema and the fake kernel. It differentiates the sum of the output, and
     compares the backward in eager mode with the backward that the compiler traces, not with the true derivative. So it
-    does not see a wrong formula. The other checks test the formula.
+    does not see a wrong formula. The other checks test the formula. The audit runs ``opcheck`` with other flags, too.
     """
-    samples: dict[Any, tuple[tuple[Any, ...], dict[str, Any]]] = {}
+    samples: dict[tuple[Any, str], tuple[tuple[Any, ...], dict[str, Any]]] = {}
 
     class Collect(torch.utils._python_dispatch.TorchDispatchMode):
+        def __init__(self, where: str = "") -> None:
+            super().__init__()
+            self.where = where
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if func.namespace not in BUILT_IN:
                 # Copies: the operator may write to what it is given.
-                samples.setdefault(func, tree_map(_clone, (args, kwargs or {})))
+                samples.setdefault((func, self.where), tree_map(_clone, (args, kwargs or {})))
             return func(*args, **(kwargs or {}))
 
     # The positions of the arguments that autograd sees. What a forward calls is called without a graph.
@@ -393,7 +428,13 @@ def opcheck(subject: Subject) -> Iterator[Finding]:
 
     with Collect(), Watch():
         subject.run()
-    for operator, (args, kwargs) in samples.items():
+    for name, other in other_flags(subject) if samples else ():
+        with other, contextlib.suppress(Exception), Collect(f", with {name}"):
+            subject.run()
+    failed: set[Any] = set()
+    for (operator, given), (args, kwargs) in samples.items():
+        if operator in failed:
+            continue
         seen = watched.get(operator.overloadpacket, set(range(len(args))))  # all, if C++ has called it
         fresh = tuple(
             a.detach().clone().requires_grad_(k in seen and is_differentiable(a)) if isinstance(a, Tensor) else a
@@ -405,7 +446,8 @@ def opcheck(subject: Subject) -> Iterator[Finding]:
                 looks = LOOKS_AT_NUMBERS if DATA_DEPENDENT.search(f"{type(outcome).__name__}: {outcome}") else None
                 lacks = WITHOUT_FAKE if isinstance(outcome, UnsupportedOperatorException) else None
                 cause, fix = looks or lacks or known(outcome) or OPCHECK.get(test) or explain(outcome)
-                yield finding("error", f"{operator}: opcheck's {test} fails: {first_line(outcome)}", cause, fix)
+                failed.add(operator)
+                yield finding("error", f"{operator}: opcheck's {test} fails{given}: {first_line(outcome)}", cause, fix)
 
 
 @check(capability="compile")
