@@ -14,7 +14,8 @@ them. You will also see which mistakes PyTorch reports, and one mistake that it 
 # do not pass. The three recipes take floats, a string, and tensors that may be None.
 #
 # Copy ``pinball_loss`` if you need a quantile loss, because torch has none. The other two recipes only show how to
-# handle arguments. In your code, write these two functions with torch operations: compiled, they keep no more bytes.
+# handle arguments. In your code, write these two functions with torch operations: if you compile them, they keep no
+# more bytes than the recipes.
 #
 # The gradient
 # ------------
@@ -32,8 +33,9 @@ them. You will also see which mistakes PyTorch reports, and one mistake that it 
 #    y = a \tanh(b x): \quad \bar{x} = \bar{y}\, a b \bigl(1 - \tfrac{y^2}{a^2}\bigr), \qquad
 #    y = \max(q e, (q - 1) e): \quad \bar{x} = -\bar{y}\, \frac{\operatorname{sgn}(e) + 2q - 1}{2} .
 #
-# If you sum the second function over many targets, the sum is smallest where the fraction :math:`q` of the targets lies
-# below :math:`x`. There, the slopes of the targets below :math:`x` cancel the slopes of the targets above it.
+# If you sum the second function over many targets, the sum is smallest for the :math:`x` that has the fraction
+# :math:`q` of the targets below it. There, the slopes of the targets below :math:`x` cancel the slopes of the targets
+# above it.
 #
 # The recipe
 # ----------
@@ -188,10 +190,10 @@ except TypeError as error:
     print(f"{'forward(input, *, e=2)':23} raises: {error}")
 
 # %%
-# Since torch 2.13, ``apply`` accepts the names and default values of ``forward``. In earlier releases, ``apply``
-# accepts no names, and ``setup_context`` gets no default values. A keyword-only argument does not work, even if the
-# caller does not pass it. To support all forms in every release, call ``apply`` in a Python function that also checks
-# the values, as the recipes of this page do.
+# Since torch 2.13, ``apply`` accepts arguments by name, and fills in the default values of ``forward``. In earlier
+# releases, ``apply`` accepts no names, and ``setup_context`` gets no default values. In torch 2.13, a keyword-only
+# argument (after ``*`` in ``forward``) does not work, even if the caller does not pass it. To support all forms in
+# every release, call ``apply`` in a Python function that also checks the values, as the recipes of this page do.
 #
 # A tensor *inside* an argument, for example in a list, gets no gradient, because autograd looks for tensors among the
 # arguments but does not search lists or tuples. PyTorch reports this mistake only if backward returns something else

@@ -14,8 +14,9 @@ You will put a custom function with a learned parameter into a network, train th
 # and ``.to`` then find the parameter. A function without parameters needs no module.
 #
 # The two recipes of this page, ``parametric_swish`` and ``smooth_l1``, are examples. In your program, use
-# ``torch.nn.SmoothL1Loss``, which keeps no more bytes than the recipe, and write the activation with torch operations.
-# In eager mode, these operations keep one more tensor than ``parametric_swish``. If you compile, they keep no more.
+# ``torch.nn.SmoothL1Loss``, which keeps no more bytes for backward than the recipe, and write the activation with torch
+# operations. In eager mode, these operations keep one more tensor than ``parametric_swish``. If you compile, they keep
+# no more.
 #
 # The gradient
 # ------------

@@ -18,14 +18,14 @@ expected loss.
 # If the choice is *random* and you minimize the expected loss, you have two options:
 #
 # * REINFORCE multiplies the loss of a sample by the gradient of the sample's log-probability. This estimate is unbiased
-#   and needs no gradient of the loss. To reduce its noise, subtract a baseline from the loss, for example the mean
-#   loss.
+#   and needs no gradient of the loss. To reduce its noise, subtract a baseline from the loss, for example the mean loss
+#   of the other samples.
 # * A straight-through estimator passes a gradient through the choice to all layers before it. This gradient is biased,
 #   so an average over more samples is still wrong.
 #
-# To pick one of several branches with a straight-through estimator, first add Gumbel noise to the logits. Then multiply
-# each branch by its entry of the choice. ``unbind`` splits the choice into one entry per branch, for a single row of
-# logits and for a batch::
+# To pick one of several branches with a straight-through estimator, first add Gumbel noise to the logits, which makes
+# the argmax a random sample from their softmax. Then multiply each branch by its entry of the choice. ``unbind`` splits
+# the choice into one entry per branch, for a single row of logits and for a batch::
 #
 #     choice = one_hot_ste(logits + gumbel_like(logits))
 #     output = sum(c.unsqueeze(-1) * branch(x) for c, branch in zip(choice.unbind(-1), branches, strict=True))
@@ -208,8 +208,8 @@ assert means["REINFORCE with a baseline"] < 0.15 < 0.3 < min(m for n, m in means
 #   is also unbiased, its mean is the most accurate.
 #
 # A bias changes the result of training. In the next example, a random choice :math:`b` of 0 or 1 has the loss
-# :math:`(b - 0.45)^2`. The best choice is always 0. But the straight-through gradient is 0 where the probability of
-# :math:`b = 1` is near 0.45, so training stops there:
+# :math:`(b - 0.45)^2`. The best choice is always 0. But the straight-through gradient is 0 on average where the
+# probability of :math:`b = 1` is near 0.45, so training stops there:
 
 
 def end_of_training(estimator, steps=500, batch=64):
@@ -240,9 +240,9 @@ assert ends["REINFORCE"] < 0.05
 # Choose k of many
 # ----------------
 #
-# In each of 100 problems, the task is to find four of 30 random vectors from their sum. Gradient descent learns a score
-# for each vector, and forward uses a hard mask of the four largest scores. With a soft gradient, only scores close to
-# the k-th largest score get a gradient. The strength sets how close they must be:
+# In each of 100 problems, the task is to find which four of 30 random vectors have a given sum. Gradient descent learns
+# a score for each vector, and forward uses a hard mask of the four largest scores. With a soft gradient, only scores
+# close to the k-th largest score get a gradient. The strength sets how close they must be:
 
 torch.manual_seed(0)
 vectors = torch.randn(100, 30, 20) / 20**0.5
@@ -297,9 +297,10 @@ assert soft_rank(row, 0.01)[[0, -1], 0].tolist() == [1, 5]
 # How to test a choice
 # --------------------
 #
-# ``gradcheck`` rejects ``one_hot_ste`` and ``top_k_mask``, because their forward is a hard choice. The audit reports
-# that their gradients look like surrogate gradients. Pass a function with the intended gradient as ``surrogate``, and
-# the audit compares with it. ``soft_top_k`` and ``soft_rank`` have exact gradients:
+# ``gradcheck`` rejects ``one_hot_ste`` and ``top_k_mask``, because their forward is a hard choice. ``audit``
+# (:doc:`/guide/audit`) reports that their gradients look like surrogate gradients, which differ on purpose from the
+# derivative of forward. Pass a function with the intended gradient as ``surrogate``, and ``audit`` compares with it.
+# ``soft_top_k`` and ``soft_rank`` have exact gradients:
 
 scores = torch.tensor([[0.3, 1.0, -0.4, 0.6], [2.0, -1.0, 0.1, 0.7]], dtype=torch.float64, requires_grad=True)
 quick = {"only": ["first_order", "second_order", "special_points"]}

@@ -11,21 +11,21 @@ train a deep sequence of layers whose memory grows only with the square root of 
 # --------------
 #
 # Use checkpointing if the activations do not fit into memory and you can accept a longer training time. In production,
-# use ``torch.utils.checkpoint.checkpoint(..., use_reentrant=False)``. PyTorch's function works on the same principle.
-# In addition, it supports :func:`torch.compile` and distributed training, and it can keep some of the results. Copy the
-# recipe to understand checkpointing, to change which tensors are kept, or to use the schedule in
-# ``checkpoint_sequence``.
+# use ``torch.utils.checkpoint.checkpoint(..., use_reentrant=False)``. It works on the same principle. In addition, it
+# supports :func:`torch.compile` and distributed training, and it can keep some of the results. Copy the recipe to
+# understand checkpointing, to change which tensors are kept, or to use the schedule in ``checkpoint_sequence``.
 #
 # You need not checkpoint every block of a model. The gradients are the same for any choice of blocks, so choose those
-# that save much memory. The other blocks keep their activations, and backward does not run them again.
+# that save much memory.
 #
 # Dropout must draw the same mask when backward runs the function again. So the recipe restores the state of the random
 # generators. PyTorch's function does the same with ``preserve_rng_state=True``, which is the default. Without this
-# step, the gradient is silently wrong, as "The wrong version" shows. A function that keeps statistics, such as a batch
-# norm in training mode, updates them in both runs. This holds for the recipe and for PyTorch's function.
+# step, the gradient is silently wrong, as "The wrong version" shows. A batch norm in training mode updates its running
+# statistics in both runs (with PyTorch's function, too), so these follow the last batches too closely. Leave such a
+# layer out of the checkpoint, or set its momentum :math:`m` to :math:`1 - \sqrt{1 - m}`.
 #
-# The number of segments trades memory for time. Move the slider to see what ``checkpoint_sequence`` needs for 64
-# layers:
+# ``checkpoint_sequence`` cuts the layers into segments, and backward runs them again, one segment at a time (except the
+# last one). The number of segments trades memory for time. Move the slider to see both for 64 layers:
 #
 # .. slider:: checkpoints
 #
@@ -126,10 +126,10 @@ plain, checked = map(min, zip(*rounds, strict=True))
 print(f"16 layers in 4 segments take {checked / plain:.2f} times the time of keeping all (torch {torch.__version__})")
 
 # %%
-# You can also keep some results and compute the others again. In the next example, matrix products take most of the
-# time and a third of the bytes. Normalization and activation take little time and two thirds of the bytes. So it is
-# best to keep only the products. To do this, pass a list of operations to torch's function, which then keeps their
-# results. The next cell counts the products that run, and the bytes after forward:
+# You can also keep some results and compute the others again. In the next example, matrix products do most of the
+# arithmetic and make a third of the bytes. Normalization and activation do little arithmetic and make two thirds of the
+# bytes. So keep only the products: pass ``create_selective_checkpoint_contexts`` with a list of operations as
+# ``context_fn`` to torch's function. The next cell counts the products that run, and the bytes after forward:
 
 PRODUCTS = [torch.ops.aten.addmm.default, torch.ops.aten.mm.default]
 selective = partial(create_selective_checkpoint_contexts, PRODUCTS)
@@ -162,7 +162,7 @@ assert all(torch.equal(grad, grads[0]) for grad in grads)
 assert counts["torch, products kept"] == counts["keep all"] < counts["checkpoint"]
 
 # %%
-# Gradients of parameters, dropout and second derivatives are the same as without a checkpoint:
+# A checkpoint does not change the gradients of the parameters, the dropout mask and the second derivatives:
 
 net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Dropout(0.5), nn.Linear(16, 1)).double()
 x = torch.randn(5, 8, dtype=torch.float64, requires_grad=True)
@@ -178,6 +178,11 @@ for call in (checkpoint, partial(torch_checkpoint, use_reentrant=False)):
     normal = nn.BatchNorm1d(128)
     call(normal, batch).sum().backward()
     assert normal.num_batches_tracked == 2  # two updates in one step
+    once, smaller = nn.BatchNorm1d(128), nn.BatchNorm1d(128, momentum=1 - math.sqrt(1 - 0.1))
+    once(batch)
+    call(smaller, batch).sum().backward()
+    torch.testing.assert_close(smaller.running_var, once.running_var)
+    torch.testing.assert_close(smaller.running_mean, once.running_mean)
 
 # %%
 # The wrong version
@@ -185,7 +190,7 @@ for call in (checkpoint, partial(torch_checkpoint, use_reentrant=False)):
 #
 # The textbook version is a ``Function`` whose first argument is the function to run, and which runs this function again
 # in backward. Its backward returns a gradient for each *tensor argument*. But the parameters of a layer are not
-# arguments, so they get no gradient, and PyTorch raises no error:
+# arguments, so they get no gradient. If the input requires grad, PyTorch raises no error:
 
 
 class Naive(Function):
@@ -206,6 +211,7 @@ class Naive(Function):
 
 layer = nn.Linear(3, 3)
 x = torch.ones(2, 3, requires_grad=True)
+assert not Naive.apply(layer, x.detach()).requires_grad  # so its backward() raises
 Naive.apply(layer, x).sum().backward()
 print("weight.grad of the plain version:", layer.weight.grad)
 checkpoint(layer, x).sum().backward()

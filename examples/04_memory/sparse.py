@@ -5,7 +5,8 @@ Sparse matrices and segments: gradients at the stored places only
 You will multiply by a sparse matrix and train its values, look up embeddings, and reduce rows by segment: sum, mean,
 maximum and softmax. A segment is the group of all rows with the same index. None of these functions makes a dense
 matrix. For a matrix of 4,000 rows with ten values each, forward and backward take less than 4 MB, but
-:func:`torch.sparse.mm` takes 65 MB. Sums in float16 and bfloat16 are computed in float32.
+:func:`torch.sparse.mm` takes 65 MB if you make the sparse tensor from the trained values. Sums in float16 and bfloat16
+are computed in float32.
 """
 
 # %%
@@ -89,11 +90,12 @@ print("torch", torch.__version__)
 # -----------
 #
 # The left figure shows the memory at the peak of forward and backward, for square matrices with ten values in each row,
-# times 16 columns. The values are trained. With COO, the backward of :func:`torch.sparse.mm` computes the dense
-# :math:`\bar{Y} X^\top`, and then discards nearly all of it. With CSR, the dense matrix comes from the backward of
-# ``torch.sparse_csr_tensor``, which makes the tensor from the values. The right figure shows the gradient of one
-# row of an embedding table, which is looked up many times, in bfloat16. :func:`torch.nn.functional.embedding` adds in
-# bfloat16, where 256 + 1 is 256.
+# multiplied by a dense matrix with 16 columns. The values are trained. With COO (torch's format that stores the row and
+# the column of each value), the backward of :func:`torch.sparse.mm` computes the dense :math:`\bar{Y} X^\top`, and then
+# discards nearly all of it. With CSR, the dense matrix comes from the backward of ``torch.sparse_csr_tensor``, which
+# makes the tensor from the values. The right figure shows the gradient of one row of an embedding table, which is
+# looked up many times, in bfloat16. On a CPU, :func:`torch.nn.functional.embedding` adds in bfloat16, where 256 + 1
+# is 256.
 
 
 def problem(size, width=16, each=10):
@@ -203,7 +205,7 @@ assert works["recipe"] == list(attempts)
 #
 # The next cell prints the layout of the gradient of a matrix with 1,000 rows of ten values, for each layout of the
 # matrix. It also prints the peak memory, as a multiple of the dense matrix. ``A @ X`` and ``torch.sparse.mm(A, X)`` are
-# the same product, but with CSR only the second one has a sparse gradient without a dense matrix on the way:
+# the same product, but only ``torch.sparse.mm`` with CSR has a sparse gradient without a dense matrix on the way:
 
 indices, values, input = problem(1000)
 coo = torch.sparse_coo_tensor(indices, values.detach(), (1000, 1000)).coalesce()
@@ -296,7 +298,7 @@ assert held_bytes(attention, *tensors) < held_bytes(dense_attention, *tensors) /
 # The sum, the mean and the maximum of an empty segment are 0. If several rows share the maximum, they share its
 # gradient evenly. In torch, the forward of :meth:`~torch.Tensor.scatter_reduce` with ``include_self=False`` ignores the
 # initial values of the output, but its backward counts them as ties. **If the initial values are zeros and the maximum
-# is 0, as often after a ReLU, half of the gradient is lost**:
+# is 0, as often after a ReLU, a part of the gradient is lost**, half of it if one row has the maximum:
 
 x = torch.tensor([0.0, -1.0, 2.0, 2.0], requires_grad=True)
 segment = torch.tensor([0, 0, 2, 2])
@@ -306,6 +308,9 @@ print("maxima", ours.tolist())
 for name, maxima in {"scatter_reduce": torchs, "segment_max": ours}.items():
     print(f"{name:15} gradient {torch.autograd.grad(maxima.sum(), x)[0].tolist()}")
 assert torch.equal(ours, torchs)
+zeros = torch.zeros(2, requires_grad=True)  # two rows have the maximum: a third is lost
+shared = torch.zeros(1).scatter_reduce(0, segment[:2], zeros, "amax", include_self=False)
+assert torch.allclose(torch.autograd.grad(shared, zeros)[0], torch.full((2,), 1 / 3))
 assert torch.autograd.grad(segment_max(x, segment, 3).sum(), x)[0].tolist() == [1, 0, 0.5, 0.5]
 
 # %%
@@ -372,10 +377,10 @@ for name, consumer in consumers.items():
 #
 # A gradient of ``A`` that is dense can be too large: for 100,000 × 100,000 entries, it takes 40 GB. In torch 2.13, the
 # gradient of ``torch.sparse.sum`` is sparse (`in earlier versions it was dense
-# <https://github.com/pytorch/pytorch/issues/49683>`_). The gradient of ``A.sum()`` is one number, expanded without
-# memory, but it fills the dense matrix as soon as autograd adds a second gradient to it. The gradient of
-# ``torch.sparse.mm`` with COO fills the dense matrix, too. So compute from the values and the indices: ``values.sum()``
-# is the sum of all entries, ``index_add`` makes the sums of the rows, and ``sparse_mm`` the product.
+# <https://github.com/pytorch/pytorch/issues/49683>`_). The gradient of ``A.sum()`` is one number, which torch expands
+# to the shape of ``A`` without memory. But if autograd adds a second gradient to it, the sum fills a dense matrix. The
+# gradient of ``torch.sparse.mm`` with COO fills the dense matrix, too. So compute from the values and the indices:
+# ``values.sum()`` is the sum of all entries, ``index_add`` makes the sums of the rows, and ``sparse_mm`` the product.
 #
 # If your own ``Function`` must return a sparse tensor, read its gradient at the indices with ``sparse_mask``, as below.
 # This method accepts a sparse and a dense gradient, and makes no dense matrix. Don't call ``to_dense()`` on
@@ -433,7 +438,7 @@ for name, consumer in consumers.items():
 # The audit
 # ---------
 #
-# The audit runs its checks on a small problem:
+# The function ``audit`` (:doc:`/guide/audit`) checks ``sparse_mm`` on a small problem:
 
 values = torch.randn(4, dtype=torch.float64, requires_grad=True)
 input = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)
@@ -470,11 +475,11 @@ for function in (with_one_maximum, segment_softmax):
 #
 # .. costs::
 #
-# In eager mode, the composition keeps the looked-up rows of ``X``, one for each stored value, and needs them twice at
-# the peak. The recipe keeps its arguments, and adds each chunk of looked-up rows while the chunk is in the cache. **If
-# you compile and stay in float32, write the composition.** The compiled code looks up, multiplies and adds in one loop,
-# so it never stores the rows, and it is faster than the recipe. The compiled recipe is still better for sums in half
-# precision, and it also checks indices.
+# In eager mode, the composition of torch's operations (``index_add`` in the figure) keeps the looked-up rows of ``X``,
+# one for each stored value, and needs them twice at the peak. The recipe keeps its arguments, and adds each chunk of
+# looked-up rows while the chunk is in the cache. **If you compile and stay in float32, write the composition.** The
+# compiled code looks up, multiplies and adds in one loop, so it never stores the rows, and it is faster than the
+# recipe. The compiled recipe is still better for sums in half precision, and it also checks indices.
 #
 # ``segment_mean`` divides before it adds, so that the mean of large numbers is not infinite:
 

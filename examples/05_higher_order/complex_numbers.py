@@ -11,27 +11,29 @@ conjugate.
 # --------------
 #
 # Read this page when you write a function that takes complex tensors: signals, wave functions, spectra, optics. Copy
-# ``polyval``, because torch has no such function. It keeps nothing beyond its arguments, while Horner's rule with
-# autograd keeps every step. The compiler does not help, because it generates no code for complex numbers.
-# ``abs_squared`` keeps nothing beyond its argument, and ``z.abs().square()`` keeps a result as well. ``phasor`` is the
-# same function as ``torch.sgn``: use ``torch.sgn``, and read ``phasor`` for the formula.
+# ``polyval``, which evaluates a polynomial, because torch has no such function. It keeps nothing beyond its arguments.
+# Horner's rule (in a loop, multiply by :math:`z` and add the next coefficient) keeps every step with autograd, even if
+# you compile it (torch 2.13). ``abs_squared`` keeps nothing beyond its argument, and ``z.abs().square()`` keeps a
+# result as well. ``phasor`` is the same function as ``torch.sgn``: use ``torch.sgn``, and read ``phasor`` for the
+# formula.
 #
 # The gradient
 # ------------
 #
-# On this page, a bar marks the complex conjugate, and :math:`\operatorname{grad}_z` is the gradient for :math:`z`. For
-# a real loss :math:`L` of :math:`z = x + iy`, torch returns the direction in which :math:`L` grows fastest:
+# On this page, a bar marks the complex conjugate, and :math:`\operatorname{grad}_z` is the gradient for :math:`z`. A
+# derivative for :math:`z` treats :math:`\bar{z}` as a constant, and the other way around (Wirtinger derivatives). For a
+# real loss :math:`L` of :math:`z = x + iy`, torch returns the direction in which :math:`L` grows fastest:
 #
 # .. math::
 #
 #    \operatorname{grad}_z = \frac{\partial L}{\partial x} + i\,\frac{\partial L}{\partial y}
 #    = 2\,\frac{\partial L}{\partial \bar{z}} .
 #
-# Write :math:`w = f(z)` and :math:`g = \operatorname{grad}_w`. Then the loss changes by
-# :math:`dL = \operatorname{Re}(\bar{g}\, dw)`, with
-# :math:`dw = \frac{\partial f}{\partial z} dz + \frac{\partial f}{\partial \bar{z}} d\bar{z}`. Insert :math:`dw` and
-# collect the factors of :math:`dz`. The result is :math:`dL = \operatorname{Re}(\overline{\operatorname{grad}_z}\, dz)`
-# with
+# Write :math:`w = f(z)` and :math:`g = \operatorname{grad}_w`. Then the loss changes by :math:`dL =
+# \operatorname{Re}(\bar{g}\, dw)`, with :math:`dw = \frac{\partial f}{\partial z} dz + \frac{\partial f}{\partial
+# \bar{z}} d\bar{z}`. Insert :math:`dw`, use :math:`\operatorname{Re} u = \operatorname{Re} \bar{u}` to turn
+# :math:`d\bar{z}` into :math:`dz`, and collect the factors of :math:`dz`. The result is :math:`dL =
+# \operatorname{Re}(\overline{\operatorname{grad}_z}\, dz)` with
 #
 # .. math::
 #
@@ -160,8 +162,8 @@ assert real.grad.dtype == torch.float64
 # %%
 # A complex layer is often written as two real ones, for the real and the imaginary part. Both versions have the same
 # gradient: the two real tensors get the real and the imaginary part of the complex gradient. For the weight of :math:`w
-# x`, the gradient of a real loss is :math:`g\,\bar{x}`, although the derivative of :math:`w x` is :math:`x`. So neither
-# gradient agrees with a formula that contains :math:`x` without the conjugate, but both are right:
+# x`, the gradient of a real loss is :math:`g\,\bar{x}`, although the derivative of :math:`w x` is :math:`x`. So both
+# versions differ from a formula that contains :math:`x` without the conjugate, and both are right:
 
 weight, x = torch.randn(3, 2, dtype=torch.complex128, requires_grad=True), torch.randn(2, dtype=torch.complex128)
 of_real, of_imag = (part.detach().clone().requires_grad_() for part in (weight.real, weight.imag))
@@ -214,8 +216,8 @@ for name, run in {
         print(f"{name}: {str(error).splitlines()[0]}")
 
 # %%
-# So test with complex inputs, or raise an error for them. If you give the audit only real samples, it tries complex
-# ones as well:
+# So test with complex inputs, or raise an error for them. If you give ``audit`` (:doc:`/guide/audit`) only real
+# samples, it tries complex ones as well:
 
 report = audit(wrong, (real,), only=["first_order", "complex128"])
 for finding in report.findings:
@@ -234,18 +236,21 @@ assert report.capabilities["complex128"] == "wrong"
 numbers = torch.randn(1000, dtype=torch.complex64, requires_grad=True)
 nine = torch.randn(9, dtype=torch.complex64)
 
+compiled = torch.compile(horner, backend="aot_eager_decomp_partition", fullgraph=True)
 kept = {
     "polyval": saved_bytes(polyval, nine, numbers),
     "Horner's rule": saved_bytes(horner, nine, numbers),
+    "the same compiled": saved_bytes(compiled, nine, numbers),
     "abs_squared": saved_bytes(abs_squared, numbers),
     "abs().square()": saved_bytes(lambda z: z.abs().square(), numbers),
     "phasor": saved_bytes(phasor, numbers),
     "torch.sgn": saved_bytes(torch.sgn, numbers),
 }
 for name, count in kept.items():
-    print(f"{name:15} {count:>6,} bytes")
+    print(f"{name:17} {count:>6,} bytes")
 assert kept["polyval"] == kept["abs_squared"] == kept["phasor"] == 0
 assert kept["Horner's rule"] == 9 * 8000
+assert kept["the same compiled"] == 9 * 8000 or torch.__version__ >= (2, 14)
 
 # %%
 # Neighbors

@@ -13,17 +13,18 @@ You will write functions whose second and third derivatives are right, in four w
 # physics-informed losses or meta-learning. If this never happens, you can mark the backward with
 # ``once_differentiable``. The section "The wrong version" shows what this mark does not catch.
 #
-# Copy ``lambert_w`` if you need the solution :math:`y` of :math:`y e^y = x`. Torch does not have this function. If you
-# need no second derivatives, compile its forward, which is no slower and keeps less. Copy ``logdet`` for large positive
+# Copy ``lambert_w`` if you need the solution :math:`y` of :math:`y e^y = x`, which torch does not have. If you need no
+# second derivatives, compile its forward, which is no slower and keeps less. Copy ``logdet`` for large positive
 # definite matrices: for these it takes less time than ``torch.logdet``, but for small ones it takes more.
 #
 # The gradient
 # ------------
 #
 # For a second derivative, autograd records what your backward computes, and differentiates it. For this, autograd must
-# know where each tensor in backward comes from. Autograd knows three origins: inputs of the node, outputs of the node,
-# and results of other functions that ran *in backward*. A tensor that ``forward`` made and kept has no known origin, so
-# it counts as a constant. For :math:`y e^y = x`, backward needs the slope
+# know where each tensor in backward comes from. Autograd knows three origins: inputs of the node (the call of your
+# ``Function`` in the graph), outputs of the node, and results of other functions that ran *in backward*. A tensor that
+# ``forward`` made and kept without returning it has no known origin, so it counts as a constant. For :math:`y e^y = x`,
+# backward needs the slope
 #
 # .. math::
 #
@@ -38,18 +39,18 @@ You will write functions whose second and third derivatives are right, in four w
 #
 # For :math:`\log\det A` with a positive definite :math:`A`, a second output is the best way. The gradient is :math:`Z =
 # A^{-1}`. Computing :math:`Z` takes about twice as many operations as the Cholesky factorization from which forward
-# gets the value, so backward should not compute :math:`Z` again. ``logdet`` returns :math:`Z` as a second output. A
-# gradient :math:`\bar{Z}` of this output gives :math:`\bar{A} = -Z \bar{Z} Z`.
+# gets the value. So ``logdet`` computes :math:`Z` once, in forward, for all derivatives, and returns it as a second
+# output. A gradient :math:`\bar{Z}` of this output gives :math:`\bar{A} = -Z \bar{Z} Z`.
 #
 # The recipe
 # ----------
 #
 # ``lambert_w`` keeps its output, and its backward calls another ``Function``, which has its own backward. The slope is
 # more accurate if it is computed from input and output, so ``lambert_w`` also keeps its input. Your graph usually holds
-# this input anyway. For a large :math:`y`, :math:`e^{-y}` magnifies the rounding error of the output. The equal
-# quotient :math:`y / x` does not, so the recipe computes the quotient. Near :math:`y = -1`, the sum :math:`1 + y` of
-# the rounded output has few digits, so the recipe computes it from the input. ``logdet`` has a second output, which its
-# gradient needs and which the public function drops.
+# this input anyway. For a large :math:`y`, :math:`e^{-y}` magnifies the rounding error of the output. The quotient
+# :math:`y / x`, which is equal to :math:`e^{-y}`, does not, so the recipe computes the quotient. Near :math:`y = -1`,
+# few digits of :math:`1 + y` are right if you compute this sum from the rounded output, so the recipe computes it from
+# the input. ``logdet`` has a second output, which its gradient needs and which the public function drops.
 #
 # .. recipe:: lambert_w
 #
@@ -168,8 +169,8 @@ plt.show()
 
 # %%
 # All ways are right except the last one, which saves the slope. The next cell prints what they cost. The first number
-# is the bytes per float32 element that autograd keeps for the first backward. The second number is the bytes after a
-# backward with ``create_graph=True``. The third number is the processor time of forward and backward.
+# is the bytes per float32 element that autograd keeps for the first backward, beyond the argument. The second number is
+# the bytes after a backward with ``create_graph=True``. The third number is the processor time of forward and backward.
 
 table = torch.rand(300, 500, requires_grad=True)
 
@@ -202,14 +203,14 @@ assert kept["the recipe: by hand"][1] < kept["saves the output"][1]
 # %%
 # If you can compute the gradient from the output, save the output. A second ``Function`` for the backward needs less
 # memory for the second derivative, because it keeps only its arguments. Without it, autograd keeps every step of the
-# formula. If your backward is a kernel, it needs a second ``Function``, or an operator with a gradient of its own,
-# because autograd does not see inside a kernel.
+# formula. If your backward is a kernel (compiled code that autograd does not see into), a second derivative needs a
+# second ``Function``, or an operator with a gradient of its own.
 #
 # An intermediate as output
 # -------------------------
 #
 # ``logdet`` can't compute its gradient from its output, because this is only one number. So it returns the inverse as
-# well. PyTorch does the same, and keeps the result of its factorization:
+# well. The operator behind ``torch.linalg.slogdet`` also returns an intermediate, its factorization, and keeps it:
 
 generator = torch.Generator().manual_seed(0)
 factor = torch.randn(5, 5, dtype=torch.float64, generator=generator)
@@ -258,11 +259,11 @@ assert abs(slope_of_the_product(Once.apply) - 0.3619) < 1e-4  # f'(1) alone, and
 
 # %%
 # With ``once_differentiable``, ``.backward()`` raises only if ``grad_output`` itself requires a gradient. Even then,
-# ``torch.autograd.grad`` is silent if a second path leads to the input, because the engine follows only this path:
-# see :doc:`/guide/gradgradcheck`. Here ``grad_output`` is the constant 1, so the first derivative counts as a constant.
-# The other path, through the factor ``x``, still returns a part of the derivative. Two other ways to compute the second
-# derivative raise an error. In the first, ``.backward()`` reaches the marked backward. In the second, no path is left,
-# so the result requires no gradient:
+# ``torch.autograd.grad`` is silent if another path leads to the input: the engine follows only this other path, and
+# does not reach the marked backward (see :doc:`/guide/gradgradcheck`). Here ``grad_output`` is the constant 1, so the
+# first derivative counts as a constant. The other path, through the factor ``x``, still returns a part of the
+# derivative. Two other ways to compute the second derivative raise an error. In the first, ``.backward()`` reaches the
+# marked backward. In the second, no path is left, so the result requires no gradient:
 
 x = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
 for name, attempt in {
@@ -286,8 +287,8 @@ assert gradgradcheck(lambert_w, (x,))
 #
 # .. costs::
 #
-# ``lambert_w`` keeps 4 bytes per element, and its forward differentiated by autograd keeps more than 200. The compiled
-# forward keeps one byte and is no slower, but compiled code can be differentiated only once:
+# ``lambert_w`` keeps 4 bytes per element beyond its argument, and its forward differentiated by autograd keeps more
+# than 200. The compiled forward keeps one byte and is no slower, but compiled code can be differentiated only once:
 
 compiled = torch.compile(LambertWFunction.forward, backend="aot_eager_decomp_partition", fullgraph=True)
 ways = {"recipe": lambert_w, "forward with autograd": LambertWFunction.forward, "forward, compiled": compiled}

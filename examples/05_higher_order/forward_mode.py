@@ -13,9 +13,9 @@ especially with ``torch.compile``.
 # Use forward mode when there are few inputs and many outputs. Examples are the sensitivities of a simulation to three
 # parameters, and a derivative with respect to time. Also use it for Hessian-vector products :math:`Hv`, where forward
 # mode differentiates a backward (forward over reverse). For a loss with many parameters, use backward and write no
-# ``jvp``, because you do not need it. Also, ``torch.compile(fullgraph=True)`` refuses a class that has a ``jvp``,
-# unless you mark its caller as shown under "Compiled". A function composed of torch's operations usually has forward
-# mode already, but some operations have none.
+# ``jvp``. If an input requires grad, ``torch.compile(fullgraph=True)`` refuses a class that has a ``jvp``, unless you
+# mark its caller as shown under "Compiled". A function composed of torch's operations usually has forward mode already,
+# but some operations have none.
 #
 # The gradient
 # ------------
@@ -28,10 +28,10 @@ especially with ``torch.compile``.
 #
 # .. math:: \dot{y} = J \dot{x}, \qquad \bar{x} = J^\top \bar{y}, \qquad \bar{y}^\top \dot{y} = \bar{x}^\top \dot{x} .
 #
-# With the last equation you can test ``jvp`` and ``backward`` against each other. For an element-wise function
-# :math:`J` is diagonal, so both methods have the same formula. For several inputs, ``jvp`` adds up one term per input,
-# :math:`\dot{y} = \sum_i J_i \dot{x}_i`, and backward returns one gradient per input. A Jacobian of :math:`m \times n`
-# takes :math:`n` forward passes or :math:`m` backward passes.
+# With the last equation you can test ``jvp`` and ``backward`` against each other. For an element-wise function of real
+# numbers, :math:`J` is diagonal, so both methods have the same formula. For several inputs, ``jvp`` adds up one term
+# per input, :math:`\dot{y} = \sum_i J_i \dot{x}_i`, and backward returns one gradient per input. A Jacobian of :math:`m
+# \times n` takes :math:`n` forward passes or :math:`m` backward passes.
 #
 # The recipe
 # ----------
@@ -59,9 +59,9 @@ from autograd_cookbook.recipes.forward_mode import SymlogFunction, smooth_maximu
 # -----------
 #
 # The figure shows the memory for the Jacobian of a layer ``symlog(W x)``. On the left, the layer has 16 inputs and a
-# growing number of outputs. On the right, it has 16 outputs and a growing number of inputs. Both modes return the same
-# Jacobian. Forward mode (``jacfwd``) holds one tangent for each input at the same time, and reverse mode (``jacrev``)
-# holds one gradient for each output. So use forward mode for few inputs, and reverse mode for few outputs:
+# growing number of outputs. On the right, it has 16 outputs and a growing number of inputs. Forward mode (``jacfwd``)
+# holds one tangent for each input at the same time, and reverse mode (``jacrev``) holds one gradient for each output.
+# So use forward mode for few inputs, and reverse mode for few outputs:
 
 torch.manual_seed(0)
 sizes = [16, 32, 64, 128, 256, 512]
@@ -109,8 +109,8 @@ for name, shape_of in shapes.items():
     print(f"{name}: jacfwd takes {took[0] / took[1]:.2g} times the time of jacrev at n = 2048")
 
 # %%
-# Forward mode keeps no graph. The next cell prints the peak memory of a chain of 30 functions, in units of the input's
-# size:
+# If no tensor requires grad, forward mode keeps no graph. The next cell prints the peak memory of a chain of 30
+# functions, in units of the input's size:
 
 x = torch.rand(100_000)
 
@@ -127,10 +127,12 @@ peaks = {
 }
 print({name: round(peak / x.untyped_storage().nbytes()) for name, peak in peaks.items()})
 assert peaks["jvp"] < peaks["backward"] / 3
+trained = torch.ones((), requires_grad=True)
+assert jvp(lambda x: trained * x, (x,), (x,))[1].grad_fn is not None  # a graph for the gradient of trained
 
 # %%
-# The next cell uses forward mode without ``torch.func``, by dual numbers, which hold a value and a tangent in one
-# tensor. For an input without a tangent, ``jvp`` receives zeros, or None after ``set_materialize_grads(False)``, as in
+# The next cell uses forward mode without ``torch.func``. It makes dual numbers, tensors that hold a value and a
+# tangent. For an input without a tangent, ``jvp`` receives zeros, or None after ``set_materialize_grads(False)``, as in
 # ``smooth_maximum``. For an argument that is not a tensor, ``jvp`` receives None.
 
 x, direction = torch.tensor([-1.0, 0.0, 3.0]), torch.ones(3)
@@ -187,8 +189,8 @@ else:
 # Forward over forward
 # --------------------
 #
-# With two levels of forward mode, the outer level treats the result of the inner ``jvp`` as a constant, so the second
-# derivative is silently 0:
+# With two levels of forward mode, the outer level treats the result of your ``jvp`` in the inner level as a constant,
+# so the second derivative of your function is silently 0:
 
 x = torch.tensor(2.0, dtype=torch.float64)
 exact = -1 / 9  # of log(1 + x), twice differentiated at 2
@@ -253,8 +255,8 @@ print("gradient through the compiled function:", gradient)
 # What each method may read
 # -------------------------
 #
-# Save tensors that ``jvp`` reads with ``save_for_forward``, in addition to ``save_for_backward``. The next cell shows
-# what happens if you forget it, and three other mistakes:
+# Use ``save_for_forward`` to save the tensors that ``jvp`` reads, in addition to ``save_for_backward``. The next cell
+# shows what happens if you forget it, and three other mistakes:
 
 
 class Forgotten(SymlogFunction):
@@ -306,9 +308,9 @@ print("tangent of another dtype: no error,", jvp(WrongDtype.apply, (x,), (x,))[1
 # .. costs::
 #
 # A ``jvp`` costs nothing until it is called, except that ``fullgraph`` refuses it. In eager mode, both recipes keep
-# less than the composition. If you compile the composition, it keeps as little or less, and is faster. But the
-# composition has the slope 0 at 0, because :math:`\operatorname{sign}(0) = 0`. So a parameter that starts at 0 would
-# stay at 0:
+# less than their compositions of torch operations. If you compile the compositions, they keep as little or less, and
+# are faster. But the composition of ``symlog`` has the slope 0 at 0, because :math:`\operatorname{sign}(0) = 0`. So a
+# parameter that starts at 0 would stay at 0:
 
 for name, function in {"symlog": symlog, "composed": lambda x: x.sign() * x.abs().log1p()}.items():
     parameter = torch.zeros(1, requires_grad=True)

@@ -23,9 +23,9 @@ finds the conductivity of a metal plate from a few temperatures.
 #
 # Autograd does not record NumPy, so backward must be a formula. If possible, let backward call the *same* ``Function``
 # again, with other arguments. Then there is a second derivative, too, and ``once_differentiable`` is not needed. The
-# simplest case is a linear map. Forward mode applies the same map to the tangent, and backward applies its adjoint (the
-# transpose, conjugated if complex), which is also a linear map. The cosine transform here is orthogonal, so its adjoint
-# is its inverse:
+# simplest case is a linear map. Forward mode, which computes a derivative (the tangent) along with each value, applies
+# the same map to the tangent. Backward applies the adjoint of the map (the transpose, conjugated if complex), which is
+# also linear. The cosine transform here is orthogonal, so its adjoint is its inverse:
 #
 # .. math::
 #
@@ -225,8 +225,8 @@ for name, values in {"symmetric": symmetric(numbers), "wind from the left": symm
 
 # %%
 # The cosine transform has a similar trap, because SciPy's default is not the orthogonal form. The inverse is then not
-# the adjoint: a backward with ``idct`` divides each entry of ``grad_output`` by one of the factors below, so the
-# gradient is too small:
+# the adjoint: a backward with ``idct`` first divides each entry of ``grad_output`` by one of the factors below, and
+# then applies the adjoint. So the gradient is too small:
 
 cosines = torch.from_numpy(fft.dct(torch.eye(8, dtype=torch.float64).numpy(), axis=0))
 factors = (cosines.mT / torch.linalg.inv(cosines)).mean(0)

@@ -10,9 +10,8 @@ derivatives.
 # When to use it
 # --------------
 #
-# Read this page when more than the very first step of a training run is slow. The usual reasons are batches of
-# different sizes, a schedule that changes a number, and evaluation between training steps. If all calls look alike, you
-# don't need this page.
+# Read this page when not only the first step of a training run is slow, but also later steps. The usual reasons are
+# batches of different sizes, a schedule that changes a number, and evaluation between training steps.
 #
 # The gradient
 # ------------
@@ -70,8 +69,8 @@ def mean(x):
 # The figure shows ten batches of different sizes. By default, torch compiles a second version at the second size, and
 # uses this version for all later sizes. With ``dynamic=True``, or ``mark_dynamic`` for one dimension, torch compiles
 # for any size from the start. In all of these cases, sizes 0 and 1 get their own versions. With ``dynamic=False``,
-# torch compiles each size. After eight versions torch gives up: with ``fullgraph=True`` it raises an error, otherwise
-# it runs in eager mode.
+# torch compiles each size. After eight versions, torch compiles no more: at a new size, it raises an error with
+# ``fullgraph=True``, and otherwise runs in eager mode.
 
 
 def batches(*sizes, mark=False):
@@ -114,9 +113,10 @@ for (x,) in batches(5, 1, 3):
 print("gradients of 5, 1 and 3 rows: as in eager mode")
 
 # %%
-# The next cell shows other causes of a new version. A Python number is compiled as a constant, and becomes a variable
-# at its second value. A tensor is a variable from the start. Another memory layout, another dtype, a tensor that does
-# not require grad, ``no_grad`` and autocast each cause a new version:
+# The next cell shows other causes of a new version. A Python number that you pass as an argument is compiled as a
+# constant, and becomes a variable at its second value. A tensor is a variable from the start. An integer attribute of a
+# module causes a new version at each value (torch 2.13). Another memory layout, another dtype, a tensor that does not
+# require grad, ``no_grad`` and autocast each cause a new version:
 
 
 def scaled(x, factor):
@@ -127,10 +127,21 @@ def leaf(*shape):
     return torch.randn(shape, requires_grad=True)
 
 
-fixed = leaf(3, 4)
+class Scheduled(torch.nn.Module):
+    def forward(self, x):
+        return Mean.apply(x) * self.step
+
+
+def schedule(*steps):
+    for module.step in steps:
+        yield (fixed,)
+
+
+fixed, module = leaf(3, 4), Scheduled()
 others = {
     "factor 0.1, 0.2, 0.3, 0.4": compilations(scaled, [(fixed, k) for k in (0.1, 0.2, 0.3, 0.4)]),
     "factor a tensor": compilations(scaled, [(fixed, torch.tensor(k)) for k in (0.1, 0.2, 0.3, 0.4)]),
+    "module.step 1, 2, 3, 4": compilations(module, schedule(1, 2, 3, 4)),
     "rows, columns, every other": compilations(mean, [(leaf(4, 4),), (leaf(4, 4).mT,), (leaf(4, 8)[:, ::2],)]),
     "requires grad, does not": compilations(mean, [(fixed,), (fixed.detach(),), (fixed,)]),
 }
@@ -138,6 +149,7 @@ for name, line in others.items():
     print(f"{name:28} {line}")
 assert others["factor 0.1, 0.2, 0.3, 0.4"] == [1, 2, 2, 2]
 assert others["factor a tensor"] == [1, 1, 1, 1]
+assert others["module.step 1, 2, 3, 4"] == [1, 2, 3, 4] or torch.__version__ >= (2, 14)
 
 # %%
 # Set the environment variable ``TORCH_LOGS=recompiles`` to print which guard (condition of the compiled code) failed.
@@ -182,11 +194,12 @@ for backend in ("aot_eager", "eager"):
         print(f"{backend:9}  {error}")
 
 # %%
-# With the debugging backend ``eager``, the first derivative has no graph. If you add it to other terms, the second
-# derivative of the sum silently lacks its part. To compile a second derivative, take both derivatives inside of the
-# compiled function, with :mod:`torch.func`, and mark the custom function with ``torch.compiler.allow_in_graph``.
-# Without the mark, a custom ``Function`` silently contributes 0 to the second derivative, with every backend, if its
-# argument is computed from the input. For all cases and the reason, see :doc:`/guide/compiled_rules`:
+# With the debugging backend ``eager``, the first derivative has no graph. If you add this first derivative to other
+# terms of a loss, the derivative of the loss silently lacks its part. To compile a second derivative, take both
+# derivatives inside of the compiled function, with :mod:`torch.func`, and mark the function that calls ``apply`` with
+# ``torch.compiler.allow_in_graph``. Without the mark, if the argument of a custom ``Function`` is computed from the
+# input, the ``Function`` silently contributes 0 to the second derivative, with every backend. For all cases and the
+# reason, see :doc:`/guide/compiled_rules`:
 
 
 @torch.compiler.allow_in_graph
@@ -205,8 +218,9 @@ for function, result in {cube: 0 * x, marked_cube: 48 * x}.items():
     print(f"{function.__name__:12} {compiled(x.detach()).tolist()}")
 
 # %%
-# *Compiled autograd* is another feature. This feature captures the backward pass while it runs, with all functions, all
-# hooks and the accumulation of gradients. Then it compiles the backward pass. The forward may be compiled or not:
+# *Compiled autograd* captures the backward pass while it runs, with functions, hooks and the accumulation of gradients,
+# and compiles it. Try it if your code has hooks, or graph breaks in forward, which otherwise also cut the compiled
+# backward. Because it captures more, it also compiles again more often:
 
 
 def step(x):
@@ -227,10 +241,9 @@ torch._dynamo.reset()
 # What it costs
 # -------------
 #
-# torch compiles each version at its first use, and keeps it. Compiling takes seconds, while the code itself takes
+# torch compiles each version at its first use, and keeps it. Compiling takes seconds, while the code of this page takes
 # microseconds. If you know that a size varies, use ``mark_dynamic``, so that torch compiles only once for all sizes
-# above
-# 1. The code is then a little slower, because it has to read the size.
+# from 2 on. This code is a little slower, because it reads the size.
 #
 # Neighbors
 # ---------
