@@ -33,9 +33,9 @@ them. You will also see which mistakes PyTorch reports, and one mistake that it 
 #    y = a \tanh(b x): \quad \bar{x} = \bar{y}\, a b \bigl(1 - \tfrac{y^2}{a^2}\bigr), \qquad
 #    y = \max(q e, (q - 1) e): \quad \bar{x} = -\bar{y}\, \frac{\operatorname{sgn}(e) + 2q - 1}{2} .
 #
-# If you sum the second function over many targets, the sum is smallest for the :math:`x` that has the fraction
-# :math:`q` of the targets below it. There, the slopes of the targets below :math:`x` cancel the slopes of the targets
-# above it.
+# If you sum the second function over many targets, the sum is smallest at the :math:`x` for which the fraction
+# :math:`q` of the targets is smaller than :math:`x`. There, the slopes of the targets below :math:`x` cancel the slopes
+# of the targets above it.
 #
 # The recipe
 # ----------
@@ -64,7 +64,7 @@ from autograd_cookbook.recipes.arguments import affine, pinball_loss, scaled_tan
 # -----------
 #
 # The float ``quantile`` decides what a network learns. In the next cell, three outputs of one network learn three
-# quantiles. They predict how diabetes progresses in a year from the body mass index of 442 patients. The left figure
+# quantiles. From the body mass index of 442 patients, they predict how diabetes progresses in a year. The left figure
 # shows the gradient for each quantile, and the right figure shows the three learned curves:
 
 data = load_diabetes(scaled=False)

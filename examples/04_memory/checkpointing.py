@@ -22,10 +22,11 @@ train a deep sequence of layers whose memory grows only with the square root of 
 # generators. PyTorch's function does the same with ``preserve_rng_state=True``, which is the default. Without this
 # step, the gradient is silently wrong, as "The wrong version" shows. A batch norm in training mode updates its running
 # statistics in both runs (with PyTorch's function, too), so these follow the last batches too closely. Leave such a
-# layer out of the checkpoint, or set its momentum :math:`m` to :math:`1 - \sqrt{1 - m}`.
+# layer out of the checkpoint, or, if one backward follows each forward, set its momentum :math:`m` to :math:`1 -
+# \sqrt{1 - m}`.
 #
-# ``checkpoint_sequence`` cuts the layers into segments, and backward runs them again, one segment at a time (except the
-# last one). The number of segments trades memory for time. Move the slider to see both for 64 layers:
+# ``checkpoint_sequence`` cuts the layers into segments. Backward runs each segment except the last one again, one
+# segment at a time. The number of segments trades memory for time. Move the slider to see both for 64 layers:
 #
 # .. slider:: checkpoints
 #
@@ -128,8 +129,9 @@ print(f"16 layers in 4 segments take {checked / plain:.2f} times the time of kee
 # %%
 # You can also keep some results and compute the others again. In the next example, matrix products do most of the
 # arithmetic and make a third of the bytes. Normalization and activation do little arithmetic and make two thirds of the
-# bytes. So keep only the products: pass ``create_selective_checkpoint_contexts`` with a list of operations as
-# ``context_fn`` to torch's function. The next cell counts the products that run, and the bytes after forward:
+# bytes. So keep only the products: bind a list of operations to ``create_selective_checkpoint_contexts`` with
+# ``partial``, and pass the result as ``context_fn`` to torch's function.
+# The next cell counts the products that run, and the bytes after forward:
 
 PRODUCTS = [torch.ops.aten.addmm.default, torch.ops.aten.mm.default]
 selective = partial(create_selective_checkpoint_contexts, PRODUCTS)
@@ -239,7 +241,8 @@ for name, call in (("naive", Naive.apply), ("recipe", checkpoint)):
 # only for small functions.
 #
 # The recipes do not work inside of ``torch.func`` and ``torch.compile(fullgraph=True)``, which raise an error (torch
-# 2.13). You can compile torch's function. The next cell counts the layers that run, and tries both:
+# 2.13). You can compile torch's function. The next cell counts the layers that run, and tries the recipe in
+# ``torch.func`` and in ``torch.compile``:
 
 assert torch.random.get_rng_state().untyped_storage().nbytes() == 5056
 runs = []

@@ -97,7 +97,8 @@ assert curves["F.relu"] == curves["F.relu_"]
 # %%
 # ``F.relu`` saves its *output*. The next layer saves the same tensor, so ``F.relu_`` cannot reduce what is kept. It
 # only avoids a second tensor during its own call, as the next cell shows. ``F.leaky_relu`` saves its input, because it
-# also allows a negative slope. The in-place version does not keep this input, so it needs one activation less per
+# also allows a negative slope, for which the output alone is not enough.
+# The in-place version does not keep this input, so it needs one activation less per
 # layer.
 
 calls = {f: peak_bytes(lambda f=f: f(x * weight.detach()[0])) / x.untyped_storage().nbytes() for f in (F.relu, F.relu_)}
@@ -297,8 +298,10 @@ for activation in (Marked.apply, leaky_relu_):
 
 # %%
 # :func:`torch.compile` does not support ``mark_dirty`` for a tensor from outside of the compiled function. Since torch
-# 2.13, with the backends ``aot_eager`` and ``inductor``, the compiled code silently returns the incoming gradient
-# unchanged. The recipe causes a graph break, so it runs outside of the compiled code and its gradient is right:
+# 2.13, with the backends ``aot_eager`` and ``inductor`` (the default), the compiled backward silently returns the
+# incoming gradient unchanged.
+# The recipe causes a graph break (a place where the compiler splits the code), so it runs outside of the
+# compiled code and its gradient is right:
 
 for name, activation in (("marked", Marked.apply), ("recipe", leaky_relu_)):
     leaf = torch.tensor([-2.0, 3.0], requires_grad=True)
@@ -313,8 +316,8 @@ assert gradient.tolist() == [0.5, 1]
 # ---------------------------
 #
 # If you return the input from ``forward``, as in a gradient reversal, PyTorch turns the result into a view of the
-# input. If the input requires grad, PyTorch raises an error if you write to this view in place. Otherwise, and under
-# ``torch.no_grad()``, it raises no error, and the write changes the input:
+# input. If you then write to this view in place and the input requires grad, PyTorch raises an error. If the input does
+# not require grad, or under ``torch.no_grad()``, PyTorch raises no error, and the write changes the input:
 
 
 class Triple(Function):

@@ -30,8 +30,8 @@ are computed in float32.
 # recipes, a star marks the complex conjugate.
 #
 # Two operations are the basis of this page, and each operation is the gradient of the other. One *looks up* rows by an
-# index, and the other *adds* rows by an index. The product of a sparse matrix :math:`A`, whose values :math:`a_e` are
-# stored at row :math:`r_e` and column :math:`c_e`, and a dense matrix :math:`X` uses both:
+# index, and the other *adds* rows by an index. A sparse matrix :math:`A` stores its values :math:`a_e` at row
+# :math:`r_e` and column :math:`c_e`. Its product with a dense matrix :math:`X` uses both operations:
 #
 # .. math::
 #
@@ -93,9 +93,9 @@ print("torch", torch.__version__)
 # multiplied by a dense matrix with 16 columns. The values are trained. With COO (torch's format that stores the row and
 # the column of each value), the backward of :func:`torch.sparse.mm` computes the dense :math:`\bar{Y} X^\top`, and then
 # discards nearly all of it. With CSR, the dense matrix comes from the backward of ``torch.sparse_csr_tensor``, which
-# makes the tensor from the values. The right figure shows the gradient of one row of an embedding table, which is
-# looked up many times, in bfloat16. On a CPU, :func:`torch.nn.functional.embedding` adds in bfloat16, where 256 + 1
-# is 256.
+# makes the tensor from the values. The right figure shows the gradient of one row of an embedding table in bfloat16.
+# The row is looked up many times. On a CPU, :func:`torch.nn.functional.embedding` adds in bfloat16, where 256 + 1 is
+# 256.
 
 
 def problem(size, width=16, each=10):
@@ -341,9 +341,9 @@ assert table.weight.grad.layout == torch.strided
 # ---------------------------------------
 #
 # If your code needs torch's sparse tensor, build it *in forward* from the values that you train. The gradient of
-# ``sparse_coo_tensor`` for its values is the incoming gradient, read at the indices. The next operation decides whether
-# the incoming gradient is sparse or dense. torch reads both correctly. If an index occurs twice, forward adds the
-# values of this index, so each of these values gets the whole gradient of that place:
+# ``sparse_coo_tensor`` for its values is the incoming gradient, read at the indices. The operation that uses the sparse
+# tensor decides whether the incoming gradient is sparse or dense. torch reads both correctly. If an index occurs twice,
+# forward adds the values of this index, so each of these values gets the whole gradient of that place:
 
 places = torch.tensor([[0, 0, 1], [1, 1, 2]])  # (0, 1) twice
 trained = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
@@ -396,7 +396,8 @@ class ToSparse(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad_output):
         (indices,) = ctx.saved_tensors
-        mask = torch.sparse_coo_tensor(indices, torch.ones(indices.shape[1]), grad_output.shape)
+        ones = torch.ones(indices.shape[1], dtype=grad_output.dtype, device=grad_output.device)
+        mask = torch.sparse_coo_tensor(indices, ones, grad_output.shape)
         return grad_output.sparse_mask(mask)._values(), None, None  # in the order of the indices
 
 
@@ -476,10 +477,10 @@ for function in (with_one_maximum, segment_softmax):
 # .. costs::
 #
 # In eager mode, the composition of torch's operations (``index_add`` in the figure) keeps the looked-up rows of ``X``,
-# one for each stored value, and needs them twice at the peak. The recipe keeps its arguments, and adds each chunk of
-# looked-up rows while the chunk is in the cache. **If you compile and stay in float32, write the composition.** The
-# compiled code looks up, multiplies and adds in one loop, so it never stores the rows, and it is faster than the
-# recipe. The compiled recipe is still better for sums in half precision, and it also checks indices.
+# one for each stored value, and needs twice their memory at the peak. The recipe keeps its arguments, and adds each
+# chunk of looked-up rows while the chunk is in the cache. **If you compile and stay in float32, write the
+# composition.** The compiled code looks up, multiplies and adds in one loop, so it never stores the rows, and it is
+# faster than the recipe. The compiled recipe is still better for sums in half precision, and it also checks indices.
 #
 # ``segment_mean`` divides before it adds, so that the mean of large numbers is not infinite:
 

@@ -12,10 +12,10 @@ especially with ``torch.compile``.
 #
 # Use forward mode when there are few inputs and many outputs. Examples are the sensitivities of a simulation to three
 # parameters, and a derivative with respect to time. Also use it for Hessian-vector products :math:`Hv`, where forward
-# mode differentiates a backward (forward over reverse). For a loss with many parameters, use backward and write no
-# ``jvp``. If an input requires grad, ``torch.compile(fullgraph=True)`` refuses a class that has a ``jvp``, unless you
-# mark its caller as shown under "Compiled". A function composed of torch's operations usually has forward mode already,
-# but some operations have none.
+# mode differentiates the gradient that a backward computes (forward over reverse). For a loss with many parameters, use
+# backward and write no ``jvp``. If an input requires grad, ``torch.compile(fullgraph=True)`` refuses a class that has a
+# ``jvp``, unless you mark its caller as shown under "Compiled". A function composed of torch's operations usually has
+# forward mode already, but some operations have none.
 #
 # The gradient
 # ------------
@@ -167,7 +167,7 @@ for name, function in {
 # -----------------
 #
 # A ``jvp`` is a second formula, and ``gradcheck`` does not test it by default. This ``jvp`` returns the tangent without
-# the slope:
+# multiplying it by the slope:
 
 
 class Careless(SymlogFunction):
@@ -189,8 +189,8 @@ else:
 # Forward over forward
 # --------------------
 #
-# With two levels of forward mode, the outer level treats the result of your ``jvp`` in the inner level as a constant,
-# so the second derivative of your function is silently 0:
+# With two levels of forward mode, the inner level calls your ``jvp``, and the outer level treats the result as a
+# constant. So the second derivative of your function is silently 0:
 
 x = torch.tensor(2.0, dtype=torch.float64)
 exact = -1 / 9  # of log(1 + x), twice differentiated at 2
@@ -209,7 +209,8 @@ for name, function in nested.items():
     assert lost or abs(second - exact) < 1e-12
 
 # %%
-# Forward and reverse mode combined are right, if ``jvp`` and ``backward`` compute from saved inputs and outputs. If you
+# Combinations of forward and reverse mode are right if ``jvp`` and ``backward`` compute from saved inputs and outputs.
+# If you
 # need two levels of forward mode, write the function with torch's operations. See
 # `pytorch#197867 <https://github.com/pytorch/pytorch/issues/197867>`_.
 #

@@ -195,10 +195,11 @@ for backend in ("aot_eager", "eager"):
 
 # %%
 # With the debugging backend ``eager``, the first derivative has no graph. If you add this first derivative to other
-# terms of a loss, the derivative of the loss silently lacks its part. To compile a second derivative, take both
+# terms of a loss, the derivative of the loss silently lacks the part of this term.
+# To compile a second derivative, take both
 # derivatives inside of the compiled function, with :mod:`torch.func`, and mark the function that calls ``apply`` with
-# ``torch.compiler.allow_in_graph``. Without the mark, if the argument of a custom ``Function`` is computed from the
-# input, the ``Function`` silently contributes 0 to the second derivative, with every backend. For all cases and the
+# ``torch.compiler.allow_in_graph``. Without the mark, a custom ``Function`` whose argument is computed from the input
+# silently contributes 0 to the second derivative, with every backend. For all cases and the
 # reason, see :doc:`/guide/compiled_rules`:
 
 
@@ -218,9 +219,11 @@ for function, result in {cube: 0 * x, marked_cube: 48 * x}.items():
     print(f"{function.__name__:12} {compiled(x.detach()).tolist()}")
 
 # %%
-# *Compiled autograd* captures the backward pass while it runs, with functions, hooks and the accumulation of gradients,
-# and compiles it. Try it if your code has hooks, or graph breaks in forward, which otherwise also cut the compiled
-# backward. Because it captures more, it also compiles again more often:
+# *Compiled autograd* captures the backward pass while it runs, including functions, hooks and the accumulation of
+# gradients, and compiles what it has captured.
+# Try it if your code has hooks. Also try it if forward has graph breaks (places where the compiler
+# splits the code), because these otherwise also cut the compiled backward.
+# Because it captures more, it also compiles again more often:
 
 
 def step(x):
