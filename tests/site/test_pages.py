@@ -70,6 +70,10 @@ def test_it_loads_without_error_asks_nobody_else_and_fits_a_phone(path: str, rea
         "images => images.filter(i => i.alt.trim().length < 4).map(i => i.src)"
     )
     assert not missing, "figures without a text that says what they show"
+    cut = reader.locator(".bd-sidebar-secondary a").evaluate_all(
+        "all => all.filter(one => one.getBoundingClientRect().right > innerWidth).map(one => one.textContent)"
+    )
+    assert not cut, f"cut off at the edge of the window: {cut[:3]}"
 
     reader.set_viewport_size(PHONE)
     width = reader.evaluate("document.documentElement.scrollWidth")
