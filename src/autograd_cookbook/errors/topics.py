@@ -54,9 +54,8 @@ class Topics:
         self.entries = entries
         self.rules = rules
         self.known = known
-        self.ranked: tuple[Sequence[str], tuple[list[Topic], list[int]]] | None = (
-            None  # the last words and their result
-        )
+        # The last words and their result: an answer asks for the same words several times.
+        self.ranked: tuple[Sequence[str], tuple[list[Topic], list[int]]] | None = None
         self.about = [entry.get("about", ()) for entry in entries]
         self.texts = [
             f"{plain(' '.join(fields(entry)))}{marked(about)}" for entry, about in zip(entries, self.about, strict=True)
@@ -82,7 +81,7 @@ class Topics:
 
     def rank(self, words: Sequence[str]) -> tuple[list[Topic], list[int]]:
         """Return the entries that have the most of these words, with the best first, and the order of all entries."""
-        if self.ranked and self.ranked[0] == words:  # an answer asks several times
+        if self.ranked and self.ranked[0] == words:
             return self.ranked[1]
         count, total = len(self.texts), 0.0
         shares, telling, shared = [0.0] * count, [0] * count, [0] * count
