@@ -145,5 +145,5 @@ def _others(value: Any, dims: int) -> tuple[Any, ...]:
     if isinstance(value, int) and -dims <= value < dims:
         return tuple(d for d in (value - dims, value + dims, value + 1, value - 1) if -dims <= d < dims)
     if isinstance(value, float) and math.isfinite(value):
-        return (0.75 * value, 0.0) if value else ()
+        return (0.75 * value, 0.0) if value else (0.5,)
     return ()
