@@ -115,7 +115,7 @@ def _only_once(error: BaseException) -> Finding:
     return finding("error", f"the first call works, and a later one raises {first_line(error)}", *advice)
 
 
-SHORT = 1.0  # seconds for two calls
+SHORT = 0.3  # seconds for two calls
 MARKS = 10  # below them are the exit statuses of a process that failed
 
 
