@@ -351,7 +351,8 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
 
     If a network uses a layer twice, or a loss is evaluated on two batches, the second forward runs before the first
     backward. A value that is kept on the class, in a global or in a cache then belongs to the wrong call. Backward may
-    also run in another thread than forward, as it does on a GPU.
+    also run in another thread than forward, as it does on a GPU. And where the checks run in a forked process, the
+    first call may be one in bfloat16, whose constants the function must not keep for other dtypes.
     """
     hidden = [slot.hidden for slot in subject.slots]
 

@@ -128,8 +128,9 @@ BOUNDLESS = {"plus infinity": torch.inf, "minus infinity": -torch.inf}
 def special_points(subject: Subject) -> Iterator[Finding]:
     """At zeros, ties, kinks and large numbers, the gradient is finite and right if the values are finite.
 
-    The check also varies the other arguments: masks that mask all or nothing, indices in another order or repeated,
-    labels to be ignored, flags, dimensions and numbers. It varies also those that the sample leaves to their defaults.
+    The check also gives two arguments the same numbers, and varies the other arguments: masks that mask all, nothing or
+    a part, indices in another order or repeated, labels to be ignored, flags, dimensions and numbers. It varies also
+    those that the sample leaves to their defaults.
 
     The audit judges the gradient by differences from both sides. At a kink, it accepts any number between the slopes of
     the two sides. If the slope grows without bound, it accepts anything but NaN. Outside of the domain, it accepts
