@@ -719,3 +719,21 @@ class Swish(Function):
 def test_the_function_within_the_backward_is_named():
     (found,) = audit(Swish.apply, (leaf(3, 4),), only=["first_order", "second_order"]).findings
     assert "calls SlopeOfSwish" in found.cause
+
+
+class AddsNoise(Function):
+    """Returns its input; its backward adds noise, of which the sample wants none."""
+
+    @staticmethod
+    def forward(ctx, x, size):
+        ctx.size = size
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output + ctx.size * torch.randn_like(grad_output), None
+
+
+def test_a_zero_that_forward_does_not_use_stays_zero():
+    report = audit(AddsNoise.apply, (leaf(3, 4), 0.0), only=["first_order", "special_points"])
+    assert report.ok, str(report)
