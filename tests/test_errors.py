@@ -1579,7 +1579,8 @@ def test_a_case_has_another_fix_than_the_program_shows(capsys: pytest.CaptureFix
 
 
 def test_cases_read_well_and_ask_about_what_there_is() -> None:
-    facts = "text|own|frames|end|place|raiser|raised|told|tried|about|message|said|shapes?|node|formula|type|op|device"
+    facts = "text|printed|own|frames|end|place|raiser|raised|told|tried|about"
+    facts += "|message|said|shapes?|node|formula|type|op|device"
     for stored, entry in zip(matcher().entries, entries(), strict=True):
         assert len(entry.cases) == len(stored.get("cases", ()))
         for case, special in zip(stored.get("cases", ()), entry.cases, strict=True):
