@@ -1489,3 +1489,23 @@ def elements_clipped():
     weights = [torch.ones(3, requires_grad=True), torch.ones(0, requires_grad=True)]
     sum(weight.sum() for weight in weights).backward()
     nn.utils.clip_grad_norm_([weight for weight in weights if weight.numel()], 1.0, norm_type=float("inf"))
+
+
+@raises(
+    "The lengths for pack_padded_sequence are not integers on the CPU",
+    cause="``pack_padded_sequence`` reads the lengths in Python to sort and cut the batch. It takes a list, or a tensor "
+    "of int64 with one dimension on the CPU. Here the lengths are floats; mostly they were moved to the GPU together "
+    "with the batch.",
+    fix="Pass ``lengths.cpu()``, or ``lengths.long().cpu()``. The sequences stay on the GPU.",
+    see=("guide/training",),
+)
+def lengths_not_on_cpu():
+    x = torch.randn(2, 3, 4, requires_grad=True)
+    nn.utils.rnn.pack_padded_sequence(x, torch.tensor([3.0, 2.0]), batch_first=True)
+
+
+@fixes(lengths_not_on_cpu)
+def lengths_on_cpu():
+    x = torch.randn(2, 3, 4, requires_grad=True)
+    lengths = torch.tensor([3.0, 2.0])
+    nn.utils.rnn.pack_padded_sequence(x, lengths.long().cpu(), batch_first=True).data.sum().backward()
