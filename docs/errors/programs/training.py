@@ -1494,18 +1494,18 @@ def elements_clipped():
 @raises(
     "The lengths for pack_padded_sequence are not integers on the CPU",
     cause="``pack_padded_sequence`` reads the lengths in Python to sort and cut the batch. It takes a list, or a tensor "
-    "of int64 with one dimension on the CPU. Here the lengths are floats; mostly they were moved to the GPU together "
-    "with the batch.",
-    fix="Pass ``lengths.cpu()``, or ``lengths.long().cpu()``. The sequences stay on the GPU.",
+    "of int64 with one dimension on the CPU. The usual cause is that the lengths were moved to the GPU together with the "
+    "batch.",
+    fix="Pass ``lengths.cpu()``. The sequences stay on the GPU.",
     see=("guide/training",),
 )
 def lengths_not_on_cpu():
     x = torch.randn(2, 3, 4, requires_grad=True)
-    nn.utils.rnn.pack_padded_sequence(x, torch.tensor([3.0, 2.0]), batch_first=True)
+    nn.utils.rnn.pack_padded_sequence(x, torch.tensor([3, 2], device="meta"), batch_first=True)
 
 
 @fixes(lengths_not_on_cpu)
 def lengths_on_cpu():
     x = torch.randn(2, 3, 4, requires_grad=True)
-    lengths = torch.tensor([3.0, 2.0])
-    nn.utils.rnn.pack_padded_sequence(x, lengths.long().cpu(), batch_first=True).data.sum().backward()
+    lengths = torch.tensor([3, 2])
+    nn.utils.rnn.pack_padded_sequence(x, lengths.cpu(), batch_first=True).data.sum().backward()
