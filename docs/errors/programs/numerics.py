@@ -758,7 +758,7 @@ def kernel_of_same_forward():
 
 @raises(
     "A complex tensor whose conjugation is pending was viewed as real",
-    cause="``conj()``, ``.mH`` and products with them only set a mark, and the numbers in memory are not conjugated yet. "
+    cause="``conj()`` and ``.mH`` only set a mark, and the numbers in memory are not conjugated yet. "
     "``view_as_real`` shows the memory, so it refuses such a tensor.",
     fix="Apply the conjugation first: ``torch.view_as_real(x.resolve_conj())``. If an optimizer raises it, a hook or "
     "your backward returned such a gradient: return ``grad.resolve_conj()``.",

@@ -1493,9 +1493,8 @@ def elements_clipped():
 
 @raises(
     "The lengths for pack_padded_sequence are not integers on the CPU",
-    cause="``pack_padded_sequence`` reads the lengths in Python to sort and cut the batch. It takes a list, or a tensor "
-    "of int64 with one dimension on the CPU. The usual cause is that the lengths were moved to the GPU together with the "
-    "batch.",
+    cause="``pack_padded_sequence`` cuts the batch by the lengths on the CPU. It takes a list, or a tensor of int64 "
+    "with one dimension on the CPU. The usual cause is that the lengths were moved to the GPU together with the batch.",
     fix="Pass ``lengths.cpu()``. The sequences stay on the GPU.",
     see=("guide/training",),
 )

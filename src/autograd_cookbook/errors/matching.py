@@ -418,7 +418,8 @@ class Facts:
         missing = sum(rules["lacking" if AROUND.match(each) else "unlike"] for each in absent)
         favors = sum(rules["hint" if each.startswith("text: ") else "favor"] for each in held("favors"))
         favors += rules["hint"] * (self.case(entry, message, values) >= 0)
-        against = sum(rules["absent" if each.startswith(("not text: ", "not printed: ")) else "against"] for each in held("against"))
+        absent_words = ("not text: ", "not printed: ")
+        against = sum(rules["absent" if each.startswith(absent_words) else "against"] for each in held("against"))
         return float(entry.get("prior", 0.0) + min(favors, 2 * rules["favor"]) - against - missing)
 
 
