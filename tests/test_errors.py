@@ -1585,7 +1585,8 @@ def test_a_case_has_another_fix_than_the_program_shows(capsys: pytest.CaptureFix
 
 
 def test_cases_read_well_and_ask_about_what_there_is() -> None:
-    facts = "text|own|frames|end|place|raiser|raised|told|tried|about|message|said|shapes?|node|formula|type|op|device"
+    facts = "text|printed|own|frames|end|place|raiser|raised|told|tried|about"
+    facts += "|message|said|shapes?|node|formula|type|op|device"
     for stored, entry in zip(matcher().entries, entries(), strict=True):
         assert len(entry.cases) == len(stored.get("cases", ()))
         for case, special in zip(stored.get("cases", ()), entry.cases, strict=True):
@@ -4607,3 +4608,49 @@ def test_what_is_said_of_a_value_that_is_reduced_inside_of_the_loss_is_so() -> N
     there = run_ranks(gradients, 2)
     assert [each["in place"] for each in there] == [6.0, 12.0]
     assert [each["with a backward"] for each in there] == [12.0, 24.0]
+
+
+def test_the_mark_of_a_launcher_shows_that_several_processes_ran() -> None:
+    """Tensors of one dimension are mostly running statistics, which DDP overwrites if several processes run."""
+    text = "RuntimeError: one of the variables needed for gradient computation has been modified by an inplace "
+    text += "operation: [torch.cuda.FloatTensor [768]] is at version 3; expected version 2 instead."
+    assert names(explain(text))[0] == "stepped_before_backward"
+    found = explain(f"[rank1]: {text}")
+    assert (found.known, names(found)[0]) == ("maybe", "ddp_buffers_broadcast")
+    found = explain(f"With one GPU it works. With torchrun on 2 GPUs, with a GAN:\n[rank1]: {text}")
+    assert (found.known, names(found)) == ("yes", ["ddp_buffers_broadcast"])
+
+
+def test_the_sizes_of_nested_tensors_are_symbols() -> None:
+    text = "RuntimeError: cannot call binary pointwise function mul.Tensor with inputs of shapes "
+    assert names(explain(f"{text}(8, j5, 256) and (8, j6, 256)"))[0] == "nested_made_apart"
+    text = "RuntimeError: Function CloneBackward0 returned an invalid gradient at index 0 - got [3, j3] but expected "
+    assert "jagged" in explain(f"{text}shape compatible with [3, j2]").entries[0].tell
+    assert names(explain("NotImplementedError: aten.smooth_l1_loss.default"))[0] == "nested_operator_missing"
+
+
+def test_a_user_of_a_library_is_told_what_to_do_without_changing_its_function() -> None:
+    text = "RuntimeError: You tried to vmap over ScanFn, but it does not have vmap support. Please override and "
+    text += "implement the vmap staticmethod or set generate_vmap_rule=True."
+    assert "loop over the samples" in explain(text).note
+    assert not explain(f"class ScanFn(torch.autograd.Function):\n    pass\n\n{text}").note
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ZeRORuntimeException: The checkpoint being loaded used a DP world size of 2 but the current world size is 16.",
+        "Resuming with DeepSpeed:\nRuntimeError: The size of tensor a (12582912) must match the size of tensor b "
+        "(25165824) at non-singleton dimension 0",
+        "FileNotFoundError: No such file or directory: 'run/global_step9/zero_pp_rank_4_mp_rank_00_optim_states.pt'",
+    ],
+)
+def test_the_pieces_of_another_number_of_processes_are_recognized(text: str) -> None:
+    assert names(explain(text))[0] == "zero_other_world_size"
+
+
+def test_a_message_with_another_name_of_an_argument_is_the_same() -> None:
+    found = explain("In checkpoint(block, x, mask=mask): ValueError: Unexpected keyword arguments: attention_mask")
+    assert names(found)[0] == "reentrant_keyword"
+    text = "ValueError: infer_schema(func): Parameter weights has unsupported type torch.nn.Parameter."
+    assert names(explain(text))[0] == "unsupported_parameter"

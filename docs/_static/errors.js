@@ -21,7 +21,7 @@ const SEARCHED = 40;
 const EXACT = 10000;
 const TOLD_WORDS = 4000; // the characters of a text whose words are clues
 const EXACT_SCORE = 1000000;
-const AROUND = /^(?:not )?(?:text|own|frames|end|place|raiser|raised|told|tried|about): /;
+const AROUND = /^(?:not )?(?:text|printed|own|frames|end|place|raiser|raised|told|tried|about): /;
 const MARK = "0"; // in front of the name of a concept: no word begins with it
 
 const patterns = new Map();
@@ -68,7 +68,8 @@ const unwrapped = (lines, goesOn) => {
 };
 
 const split = (text, rules) => {
-  text = cleaned(text.slice(-LAST_OF), rules);
+  const printed = text.slice(-LAST_OF);
+  text = cleaned(printed, rules);
   const { frames, blocks } = blocksOf(text.split("\n"), rules);
   const found = [];
   const prose = [];
@@ -85,7 +86,7 @@ const split = (text, rules) => {
   });
   const written = prose.slice(0, MOST_MESSAGES).map((part) => ({ kind: "", text: part, part: "prose" }));
   const chained = compiled(rules.chained).test(text);
-  return { text, messages: [...found.reverse().slice(0, MOST_MESSAGES), ...written], frames, chained };
+  return { text, messages: [...found.reverse().slice(0, MOST_MESSAGES), ...written], frames, chained, printed };
 };
 
 const blocksOf = (lines, rules) => {
@@ -460,6 +461,7 @@ class Facts {
     this.formulas = matcher.formulas;
     this.lacking = matcher.lacking;
     this.text = paste.text;
+    this.printed = paste.printed;
     this.frames = paste.frames.map(shownFrame).join("\n");
     this.place = ownPlace(paste, rules);
     this.raiser = outerPlace(paste, rules);
@@ -526,7 +528,7 @@ class Facts {
     if (where === "raiser") return this.raiser ? shownFrame(this.raiser) : "";
     if (where === "message") return shownMessage(message);
     if (where === "said") return [...shownMessage(message).split("\n\n")[0].slice(0, 2 * SAID)].slice(0, SAID).join("");
-    if (["own", "raised", "told", "tried", "about"].includes(where)) return this[where];
+    if (["printed", "own", "raised", "told", "tried", "about"].includes(where)) return this[where];
     if (where === "shapes") return related(...(values.shape ?? []).slice(0, 2));
     if (where === "node") return (values.node ?? []).map((node) => `${this.origin(node)} ${node}`).join(" ");
     if (where === "formula") return this.differentiated(shownMessage(message)).join(" ");
@@ -558,7 +560,7 @@ class Facts {
     const missing = sum(absent.map((each) => rules[AROUND.test(each) ? "lacking" : "unlike"]));
     const shown = this.case(entry, message, values) >= 0 ? rules.hint : 0;
     const favors = shown + sum(held("favors").map((each) => rules[each.startsWith("text: ") ? "hint" : "favor"]));
-    const against = sum(held("against").map((each) => rules[each.startsWith("not text: ") ? "absent" : "against"]));
+    const against = sum(held("against").map((each) => rules[/^not (?:text|printed): /.test(each) ? "absent" : "against"]));
     return (entry.prior ?? 0) + Math.min(favors, 2 * rules.favor) - against - missing;
   }
 }
@@ -572,6 +574,7 @@ const squashed = (name) => name.replaceAll("_", "").toLowerCase();
 
 // How one shape became the other.
 const related = (got = "", expected = "") => {
+  if (/[jsu]\d/.test(got + expected)) return ""; // sizes that are no numbers
   const [a, b] = [got, expected].map((shape) => [...shape.matchAll(/\d+/g)].map(([size]) => Number(size)));
   const [last, other] = [a.toReversed(), b.toReversed()];
   const sorted = (sizes) => String([...sizes].sort((x, y) => x - y));

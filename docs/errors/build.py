@@ -36,7 +36,7 @@ IN_WORDS = "In words"
 # What a run of the program gives; everything else is written by hand.
 RAISED = ("name", "kind", "message", "torch")
 # What a paste need not show of a program. A case that asks of this only may be the reader's though nothing shows it.
-AROUND = ("text: ", "own: ", "told: ", "frames: ", "place: ", "not ")
+AROUND = ("text: ", "printed: ", "own: ", "told: ", "frames: ", "place: ", "not ")
 FEW = 20  # questions that may share a word that people ask with
 PROSE = ("title", "cause", "fix", "change", "harmless", "tell", "borrowed")
 # Nodes of old releases that the installed torch has no longer.

@@ -1203,3 +1203,90 @@ def segments_summed():
     x = torch.nested.nested_tensor(rows, layout=torch.jagged, requires_grad=True)
     torch.segment_reduce(x.values(), "sum", offsets=x.offsets()).sum().backward()
     assert x.grad is not None
+
+
+@raises(
+    "An operation would mix the samples of a nested tensor, or read along its ragged dimension",
+    cause="A jagged tensor stores the rows of all samples in one tensor, ``x.values()``, and where each sample begins, "
+    "``x.offsets()``. An operation that uses the batch dimension or the ragged dimension as an ordinary one (a slice, "
+    "``unsqueeze``, ``cat``, ``view``, a loss over it) has no meaning for it, or no rule in this release.",
+    fix="Compute on ``x.values()`` where the operation treats each row alone, on ``x.unbind()`` where it needs whole "
+    "samples, or on ``torch.nested.to_padded_tensor(x, 0.0)`` with a mask. "
+    "``torch.nested.nested_tensor_from_jagged(values, offsets=x.offsets())`` makes the nested tensor again.",
+    see=("guide/graph",),
+)
+def nested_ragged_dimension():
+    rows = [torch.randn(2, 3), torch.randn(4, 3)]
+    x = torch.nested.nested_tensor(rows, layout=torch.jagged, requires_grad=True)
+    x[:1].values().sum().backward()
+
+
+@fixes(nested_ragged_dimension)
+def nested_samples():
+    rows = [torch.randn(2, 3), torch.randn(4, 3)]
+    x = torch.nested.nested_tensor(rows, layout=torch.jagged, requires_grad=True)
+    torch.cat(x.unbind()[:1]).sum().backward()
+
+
+@raises(
+    "An operation has no rule for jagged nested tensors",
+    cause="The message is only the name of the operator. Jagged tensors implement operators one by one, and this "
+    "release lacks this one, for example a loss such as ``mse_loss``.",
+    fix="Call it on the values of both tensors, ``F.mse_loss(x.values(), y.values())``, if it treats each row alone. "
+    "Otherwise pad first, ``torch.nested.to_padded_tensor(x, 0.0)``, and mask the padding in the loss.",
+    see=("guide/graph",),
+)
+def nested_operator_missing():
+    rows = [torch.randn(2, 3), torch.randn(4, 3)]
+    x = torch.nested.nested_tensor(rows, layout=torch.jagged, requires_grad=True)
+    F.mse_loss(x, torch.zeros_like(x)).backward()
+
+
+@fixes(nested_operator_missing)
+def nested_values_compared():
+    rows = [torch.randn(2, 3), torch.randn(4, 3)]
+    x = torch.nested.nested_tensor(rows, layout=torch.jagged, requires_grad=True)
+    F.mse_loss(x.values(), torch.zeros_like(x).values()).backward()
+
+
+@raises(
+    "A strided nested tensor was asked for its sizes",
+    cause="Without ``layout=torch.jagged``, a nested tensor has the older, strided layout. Its samples may differ in "
+    "every dimension, so it has no ``shape``. Operations that read the shape fail, such as many losses and ``mean``.",
+    fix="Make it with ``layout=torch.jagged``, whose ragged size is a symbol, or compute on ``x.unbind()`` or on "
+    "``torch.nested.to_padded_tensor(x, 0.0)``.",
+    see=("guide/graph",),
+)
+def nested_without_sizes():
+    x = torch.nested.nested_tensor([torch.randn(2, 3), torch.randn(4, 3)], requires_grad=True)
+    torch.mean(x, dim=-1)
+
+
+@fixes(nested_without_sizes)
+def nested_with_sizes():
+    rows = [torch.randn(2, 3), torch.randn(4, 3)]
+    x = torch.nested.nested_tensor(rows, layout=torch.jagged, requires_grad=True)
+    torch.mean(x, dim=-1).values().sum().backward()
+
+
+@raises(
+    "nn.MultiheadAttention got a nested tensor in training",
+    cause="The module accepts a nested tensor only on its fast path, which runs in eval mode without gradients. "
+    "``nn.TransformerEncoderLayer`` calls the same code.",
+    fix="Train with padded tensors and ``key_padding_mask`` (``src_key_padding_mask``). With nested tensors, compute "
+    "``q``, ``k`` and ``v`` with ``nn.Linear`` and call ``F.scaled_dot_product_attention`` on the layout "
+    "``torch.jagged``.",
+    see=("guide/graph",),
+)
+def nested_in_attention_module():
+    x = torch.nested.nested_tensor([torch.randn(2, 4), torch.randn(3, 4)])
+    layer = nn.TransformerEncoderLayer(4, 1, 4, batch_first=True)
+    layer(x)
+
+
+@fixes(nested_in_attention_module)
+def padded_in_attention_module():
+    parts = torch.nested.nested_tensor([torch.randn(2, 4), torch.randn(3, 4)])
+    padding = torch.tensor([[False, False, True], [False, False, False]])
+    layer = nn.TransformerEncoderLayer(4, 1, 4, batch_first=True)
+    layer(torch.nested.to_padded_tensor(parts, 0.0), src_key_padding_mask=padding).sum().backward()

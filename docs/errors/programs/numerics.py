@@ -754,3 +754,22 @@ def kernel_of_same_forward():
     x, weight = torch.randn(1, 1, 8, 8), torch.randn(1, 1, 3, 3)
     y = F.conv2d(x, weight, stride=2)
     torch.nn.grad.conv2d_input(x.shape, weight, torch.ones_like(y), stride=2)
+
+
+@raises(
+    "A complex tensor whose conjugation is pending was viewed as real",
+    cause="``conj()`` and ``.mH`` only set a mark, and the numbers in memory are not conjugated yet. "
+    "``view_as_real`` shows the memory, so it refuses such a tensor.",
+    fix="Apply the conjugation first: ``torch.view_as_real(x.resolve_conj())``. If an optimizer raises it, a hook or "
+    "your backward returned such a gradient: return ``grad.resolve_conj()``.",
+    see=("cookbook/05_higher_order/complex_numbers",),
+)
+def conjugate_viewed():
+    z = torch.randn(3, dtype=torch.cfloat, requires_grad=True)
+    torch.view_as_real(z.conj()).square().sum().backward()
+
+
+@fixes(conjugate_viewed)
+def conjugate_resolved():
+    z = torch.randn(3, dtype=torch.cfloat, requires_grad=True)
+    torch.view_as_real(z.conj().resolve_conj()).square().sum().backward()

@@ -1489,3 +1489,43 @@ def elements_clipped():
     weights = [torch.ones(3, requires_grad=True), torch.ones(0, requires_grad=True)]
     sum(weight.sum() for weight in weights).backward()
     nn.utils.clip_grad_norm_([weight for weight in weights if weight.numel()], 1.0, norm_type=float("inf"))
+
+
+@raises(
+    "The lengths for pack_padded_sequence are not integers on the CPU",
+    cause="``pack_padded_sequence`` cuts the batch by the lengths on the CPU. It takes a list, or a tensor of int64 "
+    "with one dimension on the CPU. The usual cause is that the lengths were moved to the GPU together with the batch.",
+    fix="Pass ``lengths.cpu()``. The sequences stay on the GPU.",
+    see=("guide/training",),
+)
+def lengths_not_on_cpu():
+    x = torch.randn(2, 3, 4, requires_grad=True)
+    nn.utils.rnn.pack_padded_sequence(x, torch.tensor([3, 2], device="meta"), batch_first=True)
+
+
+@fixes(lengths_not_on_cpu)
+def lengths_on_cpu():
+    x = torch.randn(2, 3, 4, requires_grad=True)
+    lengths = torch.tensor([3, 2])
+    nn.utils.rnn.pack_padded_sequence(x, lengths.cpu(), batch_first=True).data.sum().backward()
+
+
+@raises(
+    "An embedding was given an index that is too large or negative",
+    cause="The index is outside of 0 to ``num_embeddings - 1``: the vocabulary of the tokenizer is larger than the "
+    "embedding, a token was added, padding is -1, or a sequence is longer than the table of positions. On a GPU, the "
+    "same mistake is reported later, as a device-side assertion.",
+    fix="Print ``tokens.min()``, ``tokens.max()`` and ``embedding.num_embeddings`` in front of the failing line. Make "
+    "the table large enough (``model.resize_token_embeddings(len(tokenizer))``), cut the sequence, or choose a padding "
+    "index of the table.",
+    see=("guide/training",),
+)
+def index_too_large():
+    embedding = nn.Embedding(5, 3)
+    embedding(torch.tensor([1, 5])).sum().backward()
+
+
+@fixes(index_too_large)
+def index_in_table():
+    embedding = nn.Embedding(6, 3)
+    embedding(torch.tensor([1, 5])).sum().backward()

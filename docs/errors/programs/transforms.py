@@ -29,7 +29,8 @@ from torch.utils.checkpoint import checkpoint
     filling of ``ctx`` at different levels, so the two must be separate. This Function has the older form, a
     ``forward`` that takes ``ctx``. ``torch.utils.checkpoint`` with ``use_reentrant=True`` is one, too, and so is the
     gradient of an operator of ``torch.library.custom_op``.""",
-    fix="""Take ``ctx`` out of ``forward``, and fill it in ``setup_context(ctx, inputs, output)``. To differentiate an
+    fix="""Take ``ctx`` out of ``forward``, and fill it in ``setup_context(ctx, inputs, output)``. ``vmap``, ``jacfwd``
+    and ``hessian`` need a rule as well: ``generate_vmap_rule = True``, or a ``vmap`` staticmethod. To differentiate an
     operator, call it in such a Function. Leave out the checkpoint: ``use_reentrant=False`` is refused as well.""",
     see=(
         "cookbook/01_first_steps/template",

@@ -30,7 +30,7 @@ from autograd_cookbook.errors.topics import Topics, concepts, plain
 TOKENS = 240  # the most tokens of one message that are compared
 CANDIDATES = 16  # the number of wordings that are compared word by word, for each message
 # What a condition can ask about in addition to the message itself.
-AROUND = re.compile("(?:not )?(?:text|own|frames|end|place|raiser|raised|told|tried|about): ")
+AROUND = re.compile("(?:not )?(?:text|printed|own|frames|end|place|raiser|raised|told|tried|about): ")
 SAID = 600  # the first characters of a message, which say what it is about
 TOLD_WORDS = 4000  # the characters of a text whose words are clues
 EXACT = 1_000_000  # scores are compared in steps of 1 / EXACT
@@ -282,6 +282,7 @@ class Facts:
         self.formulas = matcher.formulas
         self.lacking = matcher.lacking
         self.text = paste.text
+        self.printed = paste.printed
         self.frames = "\n".join(str(frame) for frame in paste.frames)
         self.place = own_place(paste, rules)
         self.raiser = outer_place(paste, rules)
@@ -368,7 +369,7 @@ class Facts:
             return str(message)
         if where == "said":
             return str(message).split("\n\n")[0][:SAID]
-        if where in ("own", "raised", "told", "tried", "about"):
+        if where in ("printed", "own", "raised", "told", "tried", "about"):
             return str(getattr(self, where))
         if where == "shapes":
             return related(*values.get("shape", ())[:2])
@@ -417,7 +418,8 @@ class Facts:
         missing = sum(rules["lacking" if AROUND.match(each) else "unlike"] for each in absent)
         favors = sum(rules["hint" if each.startswith("text: ") else "favor"] for each in held("favors"))
         favors += rules["hint"] * (self.case(entry, message, values) >= 0)
-        against = sum(rules["absent" if each.startswith("not text: ") else "against"] for each in held("against"))
+        absent_words = ("not text: ", "not printed: ")
+        against = sum(rules["absent" if each.startswith(absent_words) else "against"] for each in held("against"))
         return float(entry.get("prior", 0.0) + min(favors, 2 * rules["favor"]) - against - missing)
 
 
@@ -434,6 +436,8 @@ def squashed(name: str) -> str:
 
 def related(got: str = "", expected: str = "") -> str:
     """Return how two shapes are related: "regrouped", "reordered", "reduced" or "rows". Empty if this is unclear."""
+    if re.search(r"[jsu]\d", got + expected):  # sizes that are no numbers
+        return ""
     a, b = ([int(size) for size in re.findall(r"\d+", shape)] for shape in (got, expected))
     if not (a and b) or a == b or 0 in a:
         return ""

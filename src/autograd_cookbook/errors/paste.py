@@ -62,12 +62,16 @@ class Message:
 
 @dataclass(frozen=True)
 class Paste:
-    """A text split into its parts, with the most likely message first."""
+    """A text split into its parts, with the most likely message first.
+
+    ``printed`` is the text as it was pasted: the marks of a launcher, such as ``[rank1]:``, show how it was run.
+    """
 
     text: str
     messages: tuple[Message, ...]
     frames: tuple[Frame, ...]
     chained: bool
+    printed: str
 
 
 @cache
@@ -165,7 +169,8 @@ def unwrapped(lines: list[str], goes_on: re.Pattern[str]) -> list[str]:
 
 def split(text: str, rules: dict[str, Any]) -> Paste:
     """Split a text into its messages and frames."""
-    text = cleaned(text[-LAST_OF:], rules)
+    printed = text[-LAST_OF:]
+    text = cleaned(printed, rules)
     frames, blocks = _blocks(text.split("\n"), rules)
     found: list[Message] = []
     prose: list[str] = []
@@ -185,7 +190,8 @@ def split(text: str, rules: dict[str, Any]) -> Paste:
             found[i] = replace(message, part=EARLIER)
     # Read a chain of exceptions from its end. The reader's own words come last.
     ordered = found[::-1][:MOST] + [Message("", part, PROSE) for part in prose[:MOST]]
-    return Paste(text, tuple(ordered), tuple(frames), compiled(rules["chained"]).search(text) is not None)
+    chained = compiled(rules["chained"]).search(text) is not None
+    return Paste(text, tuple(ordered), tuple(frames), chained, printed)
 
 
 def _blocks(lines: list[str], rules: dict[str, Any]) -> tuple[list[Frame], list[tuple[list[str], bool, Frame | None]]]:
