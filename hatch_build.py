@@ -1,10 +1,12 @@
-"""What pyproject.toml cannot say about the package: links that depend on its version and on where the site is, and
-the compression of the error index, which takes a quarter less in a distribution this way.
+"""What pyproject.toml cannot say about the package: links that depend on its version and on where the site is, the
+compression of the error index, which takes a quarter less in a distribution this way, and that of a released wheel.
 """
 
+import importlib.util
 import re
 import runpy
 import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,20 @@ class Compressed(BuildHookInterface):
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Called when the distribution is there."""
         self.folder.cleanup()
+        # Ten seconds for one and a half percent: only the environment of a release has this.
+        if version != "editable" and self.target_name == "wheel" and importlib.util.find_spec("zopfli"):
+            deflate_again(Path(artifact_path))
+
+
+def deflate_again(wheel: Path) -> None:
+    """Compress the files of a wheel as far as its format allows; they stay in order, with their dates and modes."""
+    from zopfli import ZipFile
+
+    smaller = wheel.with_suffix(".smaller")
+    with zipfile.ZipFile(wheel) as given, ZipFile(smaller, "w") as made:
+        for info in given.infolist():
+            made.writestr(info, given.read(info))
+    smaller.replace(wheel)
 
 
 def with_whole_links(text: str, source: str, version: str) -> str:

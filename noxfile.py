@@ -194,7 +194,7 @@ def browser(session: nox.Session) -> None:
     if not (SITE / "index.html").exists():
         build_site(session)
     # One more than processors: a page that is waited for leaves one idle.
-    pytest(session, "-m", "site", "-n", "3", "--dist", "loadgroup", "tests/site")
+    pytest(session, "-m", "site and not slow", "-n", "3", "--dist", "loadgroup", "tests/site")
 
 
 @nox.session(default=False, venv_backend="none")

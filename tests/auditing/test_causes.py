@@ -11,7 +11,9 @@ from torch import nn
 from torch.autograd import Function
 
 from autograd_cookbook.auditing import audit
-from autograd_cookbook.auditing.checks.execution import BUILT_IN
+from autograd_cookbook.auditing.checks.execution import BUILT_IN, prepare
+from autograd_cookbook.auditing.checks.gradients import in_brief
+from autograd_cookbook.auditing.subject import Subject
 
 
 def leaf(*shape):
@@ -432,7 +434,7 @@ def softmax_along(x, dim=-1):
 def test_a_rule_for_vmap_is_tried_with_other_dims(arguments):
     (found,) = audit(softmax_along, (leaf(3, 4), *arguments), only=["vmap"], isolate=False).findings
     assert "with dim=" in found.summary or "instead of -1 in input 1" in found.summary
-    assert found.cause.startswith("The rule for vmap passes this argument on")
+    assert found.cause.startswith("The rule for vmap ignores this argument, or passes it on")
 
 
 @torch.library.custom_op("tests_causes::energy", mutates_args=())
@@ -524,4 +526,214 @@ def test_what_a_solver_loses_in_an_ill_conditioned_matrix_is_no_mistake():
 
     arguments = (torch.linspace(0, 1, 9, dtype=torch.float64).requires_grad_(), leaf(9))
     report = audit(polynomial, arguments, only=["first_order", "float32"], isolate=False)
+    assert report.ok, str(report)
+
+
+# --- what only other numbers show ---
+
+
+class KernelOfOneSet(Function):
+    """x @ y.T; where both hold the same numbers, backward takes them for one set, and y has no gradient of its own."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x @ y.T
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, y = ctx.saved_tensors
+        if x.shape == y.shape and torch.equal(x, y):
+            return (grad_output + grad_output.T) @ x, torch.zeros_like(y)
+        return grad_output @ y, grad_output.T @ x
+
+
+def test_two_arguments_are_tried_with_the_same_numbers():
+    (found,) = audit(KernelOfOneSet.apply, (leaf(4, 2), leaf(5, 2) + 1), only=["special_points"]).findings
+    assert found.summary.startswith("at the same numbers in input 0 and input 1")
+
+
+class Returns(Function):
+    """Sums of what follows in an episode, whose ends are marked; backward takes each mark one step too late."""
+
+    @staticmethod
+    def forward(ctx, reward, ends):
+        ctx.ends, total, sums = ends, torch.zeros_like(reward[0]), []
+        for r, end in zip(reward.flip(0), ends.flip(0), strict=True):
+            total = r + torch.where(end, 0, total)
+            sums.append(total)
+        return torch.stack(sums[::-1])
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        total, sums = torch.zeros_like(grad_output[0]), []
+        for g, end in zip(grad_output, ctx.ends, strict=True):
+            total = g + torch.where(end, 0, total)
+            sums.append(total)
+        return torch.stack(sums), None
+
+
+def test_a_mask_of_nothing_is_tried_with_true_and_false():
+    arguments = (leaf(6, 3), torch.zeros(6, 3, dtype=torch.bool))
+    (found,) = audit(Returns.apply, arguments, only=["special_points"]).findings
+    assert found.summary.startswith("at True and False at random in input 1")
+
+
+class Leaky(Function):
+    """max(x, slope · x), whose backward knows no slope but zero."""
+
+    @staticmethod
+    def forward(ctx, x, slope=0.0):
+        ctx.save_for_backward(x)
+        return torch.maximum(x, slope * x)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output * (x > 0), None
+
+
+def test_a_number_that_is_left_at_zero_is_tried_at_another():
+    (found,) = audit(lambda x, slope=0.0: Leaky.apply(x, slope), (leaf(4),), only=["special_points"]).findings
+    assert found.summary.startswith("at slope=0.5 instead of 0.0")
+
+
+class KeepsItsFirstTable(Function):
+    """A cosine transform, whose table is made in the dtype of the first call with this size."""
+
+    tables: ClassVar = {}
+
+    @staticmethod
+    def forward(ctx, x):
+        n = x.shape[-1]
+        if n not in KeepsItsFirstTable.tables:
+            k = torch.arange(n, dtype=x.dtype)
+            KeepsItsFirstTable.tables[n] = torch.cos(torch.pi / n * k[:, None] * (k + 0.5))
+        ctx.table = KeepsItsFirstTable.tables[n].to(x.dtype)
+        return x @ ctx.table
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output @ ctx.table.T
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a first call needs a process that is forked")
+def test_the_first_call_is_tried_in_another_dtype():
+    (found,) = audit(KeepsItsFirstTable.apply, (leaf(3, 8),), only=["independent_calls"]).findings
+    assert found.summary.startswith("after a first call in bfloat16")
+
+
+def test_a_slow_gradient_is_not_taken_for_right_because_of_one_direction():
+    drawn = torch.Generator().manual_seed(3)
+    first, second = (torch.randn(4, generator=drawn, dtype=torch.float64) for _ in range(2))
+    off = first - (first @ second) / (second @ second) * second  # no slope in the second direction of along_directions
+
+    class Off(Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.sum()
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output * (1 + off)
+
+    subject = Subject(Off.apply, (leaf(4),))
+    assert prepare(subject) is None
+    assert [found.check for found in in_brief(subject)]
+
+
+# --- what only looks wrong ---
+
+
+def test_a_third_derivative_is_judged_at_the_scale_of_the_sample():
+    """Distances between atoms in meters: a step of a thousandth is longer than the molecule."""
+    positions = (
+        1e-10 * torch.tensor([[0.0, 0, 0], [0.96, 0, 0], [0.3, 0.4, 2.7]], dtype=torch.float64)
+    ).requires_grad_()
+
+    class Inverse(Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return 1 / x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (x,) = ctx.saved_tensors
+            return -grad_output / x**2
+
+    def energy(x):
+        return 1e-28 * Inverse.apply((x[:, None] - x[None]).square().sum(-1)[[0, 0, 1], [1, 2, 2]].sqrt())
+
+    report = audit(energy, (positions,), only=["first_order", "second_order"])
+    assert report.ok, str(report)
+
+
+class LogOfOneMinusExp(Function):
+    """log(1 - exp(x)) for x < 0, right in all digits."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.log(-torch.expm1(x))
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output * x.exp() / torch.expm1(x)
+
+
+def test_a_gradient_that_the_dtype_cannot_hold_may_be_infinite():
+    x = torch.tensor([-1e-7, -0.5, -2.0], dtype=torch.float64, requires_grad=True)
+    report = audit(LogOfOneMinusExp.apply, (x,), only=["first_order", "float16"])
+    assert not [f for f in report.findings if "the gradient" in f.summary], str(report)
+
+
+class SlopeOfSwish(Function):
+    """The backward of a swish; its own backward lacks a term."""
+
+    @staticmethod
+    def forward(ctx, x, grad_output):
+        ctx.save_for_backward(x, grad_output)
+        s = torch.sigmoid(x)
+        return grad_output * (s + x * s * (1 - s))
+
+    @staticmethod
+    def backward(ctx, again):
+        x, grad_output = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return again * grad_output * s * (1 - s), again * (s + x * s * (1 - s))
+
+
+class Swish(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * torch.sigmoid(x)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return SlopeOfSwish.apply(*ctx.saved_tensors, grad_output)
+
+
+def test_the_function_within_the_backward_is_named():
+    (found,) = audit(Swish.apply, (leaf(3, 4),), only=["first_order", "second_order"]).findings
+    assert "calls SlopeOfSwish" in found.cause
+
+
+class AddsNoise(Function):
+    """Returns its input; its backward adds noise, of which the sample wants none."""
+
+    @staticmethod
+    def forward(ctx, x, size):
+        ctx.size = size
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output + ctx.size * torch.randn_like(grad_output), None
+
+
+def test_a_zero_that_forward_does_not_use_stays_zero():
+    report = audit(AddsNoise.apply, (leaf(3, 4), 0.0), only=["first_order", "special_points"])
     assert report.ok, str(report)

@@ -313,7 +313,7 @@ def test_calls_of_other_sizes_show_the_same_finding():
 
 
 def test_a_function_that_hangs_in_a_forked_process_is_audited_in_a_new_one(monkeypatch):
-    monkeypatch.setattr(judging, "TIMEOUT", 3.0)
+    monkeypatch.setattr(judging, "TIMEOUT", 1.0)
     call = (NeedsThread.apply, (leaf(3, 2),))
     assert call[0](*call[1]) is not None  # from here on, this process has the thread that a forked process lacks
     (verdict,) = judged([Task(0, "NeedsThread", *call, QUICK)], jobs=1)

@@ -1,5 +1,6 @@
 """Forked processes: whether they can run backward at all, and a short piece of work in one."""
 
+import ctypes
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ from autograd_cookbook.auditing.clock import waited_for_a_processor
 
 # Where fork is safe.
 CAN_FORK = sys.platform == "linux"
+END_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 PATIENCE = 5.0  # seconds for a backward of one number
 
 
@@ -40,6 +42,8 @@ def status_of(work: Callable[[], int], patience: float) -> int | None:
     if process == 0:
         status = 1
         try:
+            # It ends with the process that waits for it, which can be ended in the meantime.
+            ctypes.CDLL(None).prctl(END_WITH_PARENT, signal.SIGKILL)
             status = work()
         finally:
             os._exit(status)

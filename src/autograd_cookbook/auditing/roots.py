@@ -38,6 +38,17 @@ IN_ORDER = (
     "that of the sorted ones.",
     "Bring the gradient back into the order of the arguments, by the inverse of the sort; or refuse other orders.",
 )
+# What a call in another dtype leaves behind: the last one, or the first one.
+LAST_DTYPE = (
+    "The function keeps a constant, a buffer or a cache in the dtype of the last call. A cast to fewer bits and back "
+    "loses digits.",
+    "Make it in each call in the dtype of the inputs, or keep one for each dtype.",
+)
+FIRST_DTYPE = (
+    "The function keeps a constant or a cache in the dtype of its first call, and uses it in other dtypes, too. A cast "
+    "from fewer bits does not bring the digits back.",
+    "Let the key of the cache contain the dtype, or make the constant in float64 and cast it in each call.",
+)
 LAYOUTS = "input_layouts", "grad_output_layouts"  # where both are refused for one reason
 # The function stops with an exception: what it would have returned to a later check, nobody knows.
 RAISED = re.compile(r"\braises\b.*?\b([A-Z]\w*(?:Error|Exception|Exit)\b.*)$")
@@ -94,6 +105,8 @@ def _follows(finding: Finding, lead: Finding, findings: Sequence[Finding]) -> bo
         return finding.check in BY_ANOTHER_BACKWARD and finding.severity == "error"
     if lead.check == "independent_calls" and lead.severity == "error" and finding.severity != "info":
         return finding.check in KEPT_OUTSIDE and not _written_on_ctx(finding, findings)
+    if lead.cause == LAST_DTYPE[0]:
+        return finding.cause == FIRST_DTYPE[0]
     if lead.cause == IN_ORDER[0]:
         return finding.check == "sizes" and finding.severity == "error"
     if lead.cause == REPEATED[0] == finding.cause:

@@ -33,7 +33,7 @@ from autograd_cookbook.auditing.diagnose import explain, first_line, known, rais
 from autograd_cookbook.auditing.observe import fewest_bits, same
 from autograd_cookbook.auditing.programs import program_for, source_of
 from autograd_cookbook.auditing.report import TASTE, Finding, Report
-from autograd_cookbook.auditing.roots import merged
+from autograd_cookbook.auditing.roots import LAST_DTYPE, merged
 from autograd_cookbook.auditing.state import preserved
 from autograd_cookbook.auditing.subject import Refused, Subject, Unmeasured, Wrong, tensors_of
 from autograd_cookbook.auditing.variation import Outcome, deviation
@@ -345,13 +345,6 @@ def _checked(check: Check, subject: Subject) -> tuple[list[Finding], str | None]
         verdict = "wrong"
     named = [_with_evidence(replace(f, check=check.name, url=check.url), subject, subject.isolated) for f in found]
     return named, verdict if check.capability else None
-
-
-LAST_DTYPE = (
-    "The function keeps a constant, a buffer or a cache in the dtype of the last call. A cast to fewer bits and back "
-    "loses digits.",
-    "Make it in each call in the dtype of the inputs, or keep one for each dtype.",
-)
 
 
 def _left_behind(check: Check, subject: Subject, usual: Outcome) -> list[Finding]:

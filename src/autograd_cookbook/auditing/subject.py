@@ -243,6 +243,8 @@ class Subject:
         self.operators: list[Any] = []
         self.active: list[int] = []  # which outputs can be differentiated
         self.fresh: int | None = None  # what tells its outputs for other numbers, in a process that never called it
+        # The same for its own numbers, after a first call in its own dtype, and after one in another dtype.
+        self.after: dict[torch.dtype, int | None] = {}
         self.random = False
         self.undeclared = False  # whether the gradient is that of a surrogate that the caller did not declare
         self.inside = dtype  # in which the function computes, as far as is known
@@ -270,6 +272,26 @@ class Subject:
     def in_other_dtype(self, given: torch.dtype, wanted: torch.dtype) -> list[Any]:
         """The arguments, of which a dtype that is that of the tensors becomes another one with them."""
         return [wanted if value is given else value for value in self.flat]
+
+    @contextlib.contextmanager
+    def in_dtype(self, dtype: torch.dtype) -> Iterator[None]:
+        """Parameters, buffers and closure tensors are in another dtype while inside."""
+        kept = [t.data for t in self.carried]
+        self.cast_carried(self.dtype, dtype)
+        try:
+            with self.settings(self.in_other_dtype(self.dtype, dtype)):
+                yield
+        finally:
+            for tensor, data in zip(self.carried, kept, strict=True):
+                tensor.data, tensor.grad = data, None
+
+    def converted(self, values: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+        """Copies of tensors, in another dtype if they have that of the audit."""
+        wanted = {True: dtype if dtype is torch.bfloat16 else dtype.to_complex(), False: dtype}
+        return [
+            v.to(wanted[v.is_complex()]) if is_differentiable(v) and v.dtype.to_real() is self.dtype else v.clone()
+            for v in values
+        ]
 
     # --- what it depends on ---
 
@@ -417,7 +439,7 @@ class Subject:
         finally:
             self.flat = kept
 
-    @property
+    @functools.cached_property
     def defaults(self) -> dict[str, Any]:
         """The arguments that the sample leaves to their defaults, by name."""
         owner: Any = getattr(self.function, "__self__", None)

@@ -131,10 +131,24 @@ def other_flags(subject: Subject) -> Iterator[tuple[str, AbstractContextManager[
     for place, value in enumerate(subject.flat):
         for other in _others(value, dims):
             flat = [*subject.flat[:place], other, *subject.flat[place + 1 :]]
-            yield f"{other!r} instead of {value!r} in {subject.arguments_names[place]}", subject.settings(flat)
+            if _matters(subject, value, subject.settings(flat)):
+                yield f"{other!r} instead of {value!r} in {subject.arguments_names[place]}", subject.settings(flat)
     for name, value in subject.defaults.items() if subject.gradient == "exact" else ():
         for other in _others(value, dims):
-            yield f"{name}={other!r} instead of {value!r}", subject.option(name, other)
+            if _matters(subject, value, subject.option(name, other)):
+                yield f"{name}={other!r} instead of {value!r}", subject.option(name, other)
+
+
+def _matters(subject: Subject, value: Any, other: AbstractContextManager[None]) -> bool:
+    """Whether to try another value: not of a zero that forward does not use, as that of noise for the gradient."""
+    if type(value) is not float or value:
+        return True
+    usual = subject.value(subject.copies())
+    try:
+        with other:
+            return not torch.equal(subject.value(subject.copies()), usual)
+    except (Exception, SystemExit):
+        return False  # refused
 
 
 def _others(value: Any, dims: int) -> tuple[Any, ...]:
@@ -145,5 +159,5 @@ def _others(value: Any, dims: int) -> tuple[Any, ...]:
     if isinstance(value, int) and -dims <= value < dims:
         return tuple(d for d in (value - dims, value + dims, value + 1, value - 1) if -dims <= d < dims)
     if isinstance(value, float) and math.isfinite(value):
-        return (0.75 * value, 0.0) if value else ()
+        return (0.75 * value, 0.0) if value else (0.5,)
     return ()

@@ -26,7 +26,7 @@ from autograd_cookbook.auditing.diagnose import refused_on_purpose
 from autograd_cookbook.auditing.numeric import Derivative, rounding
 from autograd_cookbook.auditing.observe import is_freed, observing, same
 from autograd_cookbook.auditing.report import Finding
-from autograd_cookbook.auditing.roots import WRITES_GRAD
+from autograd_cookbook.auditing.roots import FIRST_DTYPE, WRITES_GRAD
 from autograd_cookbook.auditing.subject import Run, Subject, is_differentiable, real, tensors_in, weights_of
 from autograd_cookbook.auditing.surrogates import is_still
 from autograd_cookbook.auditing.variation import Deviation, Outcome, deviation
@@ -293,8 +293,8 @@ LEFT = (
 ADDED = (
     "The backward returns something for a grad_output of zeros, too: a constant, a penalty or noise that it adds.",
     "Multiply what backward returns by grad_output. If the part is meant to be added, it is added also where no loss "
-    "depends on the output, and a gradient scaler divides it by a scale that it does not have. A penalty is better a "
-    "term of the loss.",
+    "depends on the output, and a gradient scaler divides it by a scale that it does not have. Make a penalty "
+    "a term of the loss instead.",
 )
 
 
@@ -351,7 +351,8 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
 
     If a network uses a layer twice, or a loss is evaluated on two batches, the second forward runs before the first
     backward. A value that is kept on the class, in a global or in a cache then belongs to the wrong call. Backward may
-    also run in another thread than forward, as it does on a GPU.
+    also run in another thread than forward, as it does on a GPU. And where the checks run in a forked process, the
+    first call may be one in bfloat16, whose constants the function must not keep for other dtypes.
     """
     hidden = [slot.hidden for slot in subject.slots]
 
@@ -419,7 +420,13 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
                 "Return a tensor that belongs to the caller: allocate it in each call, or clone it.",
             )
             return
-    if (subject.fresh or 0) < MARKS or subject.random:
+    if subject.random or subject.stateful:
+        return
+    if min(after := [status or 0 for status in subject.after.values()], default=0) >= MARKS and len({*after}) > 1:
+        after_another = "after a first call in bfloat16, forward returns something else than after one in its own dtype"
+        yield finding("error", after_another, *FIRST_DTYPE)
+        return
+    if (subject.fresh or 0) < MARKS:
         return
     try:
         usual, elsewhere = mark(subject), mark_elsewhere(subject)

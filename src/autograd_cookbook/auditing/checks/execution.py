@@ -24,9 +24,9 @@ from autograd_cookbook.auditing.variation import Deviation, Outcome, deviation
 # The namespaces of torch's own operators, which are not the reader's to correct.
 BUILT_IN = frozenset(
     "_c10d_functional _c10d_functional_autograd _dtensor _inductor_test _native _quantized _test aten c10d "  # noqa: SIM905
-    "c10d_functional debug_mode_ops debugprims export flex_lib fsdp higher_order inductor inductor_prims mkl mkldnn "
-    "mkldnn_prepacked onednn onnx onnx_symbolic pippy prim prims profiler quantization quantized quantized_decomposed "
-    "rngprims sparse static_runtime streams symm_mem".split()
+    "c10d_functional coor debug_mode_ops debugprims export flex_lib fsdp higher_order inductor inductor_prims mkl "
+    "mkldnn mkldnn_prepacked onednn onnx onnx_symbolic pippy prim prims profiler quantization quantized "
+    "quantized_decomposed rngprims sparse static_runtime streams symm_mem".split()
 )
 
 
@@ -59,6 +59,10 @@ def prepare(subject: Subject) -> Finding | None:
     if subject.isolated and any(isinstance(a, float) for a in subject.flat):
         # Nothing has called the function yet in this process, and so nothing in the one that is forked from it.
         subject.fresh = forking.status_of(functools.partial(mark_elsewhere, subject), forking.PATIENCE)
+    for dtype in (subject.dtype, torch.bfloat16) if subject.isolated else ():
+        subject.after[dtype] = forking.status_of(functools.partial(_mark_after, subject, dtype), SHORT)
+        if subject.after[dtype] is None:
+            break  # it hangs, or takes long
     try:
         run = _first_run(subject)
     except NoTensorError:
@@ -111,6 +115,7 @@ def _only_once(error: BaseException) -> Finding:
     return finding("error", f"the first call works, and a later one raises {first_line(error)}", *advice)
 
 
+SHORT = 0.3  # seconds for two calls
 MARKS = 10  # below them are the exit statuses of a process that failed
 
 
@@ -124,6 +129,13 @@ def mark_elsewhere(subject: Subject) -> int:
     """The same for other numbers among the arguments."""
     with subject.other_settings():
         return mark(subject)
+
+
+def _mark_after(subject: Subject, dtype: torch.dtype) -> int:
+    """The same for its own numbers, behind a call in another dtype."""
+    with subject.in_dtype(dtype):
+        subject.run(subject.converted(subject.copies(), dtype))
+    return mark(subject)
 
 
 def _reads_as_symmetric(subject: Subject, slot: int) -> bool:

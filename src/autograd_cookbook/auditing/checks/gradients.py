@@ -41,6 +41,7 @@ from autograd_cookbook.auditing.subject import (
     Subject,
     Unmeasured,
     Wrong,
+    functions_of,
     is_differentiable,
     nodes_of,
     own_nodes_of,
@@ -256,18 +257,22 @@ def along_directions(
     numeric = Derivative(subject.value, values, slots, subject.coarsest)
     rtol = accuracy or 1e-5
     generator = torch.Generator().manual_seed(3)
-    for _ in range(2):
+    wrong: list[tuple[float, float]] = []
+    # Where the first is wrong, two of three directions decide: along one, a gradient can be right by chance.
+    for _ in range(3):
         direction = torch.randn(numeric.n, generator=generator, dtype=torch.float64)
         claimed = float(filled @ direction)
         slope, err, noise = numeric.slope(direction, numeric.steps()[0] * 0.1)
         expected = float(weights @ slope)
         allowed = rtol * abs(expected) + accuracy * float(filled.norm()) + float(weights.abs() @ (err + noise)) + 1e-9
-        if abs(claimed - expected) <= allowed:
-            return
-        judged = numeric.judge(claimed, direction, weights, rtol, abs(expected))
-        if judged is None:
-            return
-        expected = judged
+        if abs(claimed - expected) > allowed:
+            judged = numeric.judge(claimed, direction, weights, rtol, abs(expected))
+            wrong += [] if judged is None else [(claimed, judged)]
+        if len(wrong) in (0, 2):
+            break
+    if len(wrong) < 2:
+        return
+    claimed, expected = wrong[-1]
     yield finding(
         "error",
         f"{label}, the gradient gives the slope {claimed:.6g} in a random direction, but the values have the slope "
@@ -338,7 +343,7 @@ ITERATIONS = 20  # so many times does a solver do the same, at least
 ACCURATE = 1e-3  # of a solver, relative to the norm of the gradient
 
 
-class _Repetitions(TorchDispatchMode):
+class Repetitions(TorchDispatchMode):
     """How often each operation runs on tensors of the same shapes."""
 
     def __init__(self) -> None:
@@ -354,10 +359,10 @@ def repetitions(subject: Subject, backward: bool = False) -> int:
     """How often forward, or backward, repeats the operation that it repeats most."""
     if backward:
         run = subject.run()
-        with _Repetitions() as seen:
+        with Repetitions() as seen:
             run.gradients()
     else:
-        with torch.no_grad(), _Repetitions() as seen:
+        with torch.no_grad(), Repetitions() as seen:
             subject.run(requires=subject.without_graph)
     return max(seen.counts.values(), default=0)
 
@@ -1026,12 +1031,17 @@ def _as_numbers(function: Callable[[Sequence[Tensor]], list[Tensor]], values: Se
     return real(function(values))
 
 
-def _not_a_derivative(subject: Subject) -> str:
-    """Which of several custom functions has a gradient that is not the derivative of its values, if it is alone."""
-    if len(subject.classes) < 2:
-        return ""
-    with observing(subject.classes, saved=False) as record:
-        subject.run()
+def _called_by(subject: Subject, grads: Sequence[Tensor]) -> list[type[torch.autograd.Function]]:
+    """The custom functions that are called by the backward alone."""
+    return [
+        cls for cls in functions_of(grads) if cls not in subject.classes and cls.__module__.partition(".")[0] != "torch"
+    ]
+
+
+def _not_a_derivative(subject: Subject, classes: Sequence[type[torch.autograd.Function]]) -> str:
+    """Which of some custom functions has a gradient that is not the derivative of its values."""
+    with observing(classes, saved=False) as record:
+        subject.run().gradients(create_graph=True)
     for call in record.forwards:
         places = [i for i, a in enumerate(call.inputs) if is_differentiable(a)]
         point = [call.inputs[i].detach().clone() for i in places]
@@ -1084,6 +1094,10 @@ RECORD = (
 COMPUTED = (
     "Save inputs and outputs, and compute everything else from them in the backward; or mark the backward with "
     "once_differentiable, which raises where grad_output requires grad."
+)
+WITHIN = (
+    "The backward calls {}, and the backward of that is not the derivative of its forward.",
+    "Derive it again, by each input; torch.autograd.gradcheck on that function alone shows where it is off.",
 )
 TANGENT = (
     "The gradient of {} alone is not the derivative of its values, as one in a tangent space is not. At first order, "
@@ -1195,7 +1209,13 @@ def second_order(subject: Subject) -> Iterator[Finding]:
                 cause, fix = INSIDE if _differentiates_inside(subject) else (UNRECORDED, RECORD)
             elif subject.undeclared and itself:
                 cause, fix = APPLIED_TWICE
-            elif not (kept or silent) and (name_of_one := _not_a_derivative(subject)):
+            elif not (kept or silent) and (name_of_one := _not_a_derivative(subject, _called_by(subject, grads))):
+                cause, fix = WITHIN[0].format(name_of_one), WITHIN[1]
+            elif (
+                not (kept or silent)
+                and len(subject.classes) > 1
+                and (name_of_one := _not_a_derivative(subject, subject.classes))
+            ):
                 cause, fix = TANGENT[0].format(name_of_one), TANGENT[1]
             else:
                 cause, fix = CONSTANT.format(kept) if kept else SILENT if silent else DETACHED, COMPUTED
@@ -1275,6 +1295,13 @@ def _along(
     return float(second.detach()), claimed
 
 
+def _sizes(tensor: Tensor) -> Tensor:
+    """How far each number may move: by its own size, zeros as the largest, and at most by 1."""
+    sizes = tensor.abs()
+    largest = sizes.max() if sizes.numel() and bool(sizes.any()) else 1.0
+    return sizes.where(sizes != 0, largest).clamp(max=1.0)
+
+
 def _third_order(subject: Subject) -> Iterator[Finding]:
     """Nothing, if along one direction the third derivative is what the second one says, or is refused."""
     plain = [slot for slot in subject.slots if not slot.hidden]
@@ -1285,8 +1312,9 @@ def _third_order(subject: Subject) -> Iterator[Finding]:
     if subject.domain or subject.recognized:
         return  # a straight line leaves it
     generator = torch.Generator().manual_seed(4)
+    # A number that is small, as a distance between atoms in meters, moves by its own size.
     directions = [
-        torch.randn(b.shape, generator=generator, dtype=torch.float64) if s.leaf else None
+        torch.randn(b.shape, generator=generator, dtype=torch.float64) * _sizes(b) if s.leaf else None
         for s, b in zip(subject.slots, subject.base, strict=True)
         if not s.hidden
     ]

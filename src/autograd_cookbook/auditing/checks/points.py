@@ -1,6 +1,7 @@
 """Special points: zeros, ties, kinks, large numbers and infinities, where formulas divide by zero or overflow."""
 
 import functools
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -98,6 +99,7 @@ LARGE = ("numbers near ±40", "numbers near ±800", "the sample times 1000")
 FAR = 1e12  # times the gradient on the sample: a slope that says nothing
 BUDGET = 0.03  # seconds for the derivatives at one of them
 SECONDS = 2.5  # for all of them
+PAIRS = 3  # of arguments that are tried with the same numbers
 # How a backward says that it does not go with these arguments.
 DECLINED = (ValueError, TypeError, NotImplementedError)
 OTHERWISE = (
@@ -126,8 +128,9 @@ BOUNDLESS = {"plus infinity": torch.inf, "minus infinity": -torch.inf}
 def special_points(subject: Subject) -> Iterator[Finding]:
     """At zeros, ties, kinks and large numbers, the gradient is finite and right if the values are finite.
 
-    The check also varies the other arguments: masks that mask all or nothing, indices in another order or repeated,
-    labels to be ignored, flags, dimensions and numbers. It varies also those that the sample leaves to their defaults.
+    The check also gives two arguments the same numbers, and varies the other arguments: masks that mask all, nothing or
+    a part, indices in another order or repeated, labels to be ignored, flags, dimensions and numbers. It varies also
+    those that the sample leaves to their defaults.
 
     The audit judges the gradient by differences from both sides. At a kink, it accepts any number between the slopes of
     the two sides. If the slope grows without bound, it accepts anything but NaN. Outside of the domain, it accepts
@@ -136,12 +139,24 @@ def special_points(subject: Subject) -> Iterator[Finding]:
     if not subject.derivative:
         return
     subject.needs_dense()
-    leaves = subject.leaves
+    start = time.process_time()
+
+    def in_time() -> bool:
+        return time.process_time() - start < SECONDS
+
+    found = list(_at_points(subject, in_time))
+    yield from found or _at_the_same_numbers(subject, in_time)
+    yield from _with_other_arguments(subject, in_time)
+    yield from _with_other_flags(subject, in_time)
+
+
+def _at_points(subject: Subject, in_time: Callable[[], bool]) -> Iterator[Finding]:
+    """Nothing, or what is wrong at the first point where something is."""
+    leaves, guarded = subject.leaves, False
     groups = [leaves] if len(leaves) == 1 else [leaves, *([s] for s in leaves)]
-    start, guarded = time.process_time(), False
     for name, make in POINTS.items():
         for group in groups:
-            if time.process_time() - start > SECONDS:
+            if not in_time():
                 return
             values = [make(v) if s in group else v.clone() for s, v in enumerate(subject.base)]
             where = name if len(group) == len(leaves) else f"{name} in {subject.describe(group[0])}"
@@ -153,15 +168,38 @@ def special_points(subject: Subject) -> Iterator[Finding]:
             guarded |= beyond
             if problems and not beyond:
                 return
+
+
+def _at_the_same_numbers(subject: Subject, in_time: Callable[[], bool]) -> Iterator[Finding]:
+    """Nothing, or what is wrong where one argument is equal to another, as the two sets of a kernel often are."""
+    pairs = [pair for pair in itertools.combinations(subject.leaves, 2) if _alike(subject, *pair)]
+    for a, b in pairs[:PAIRS]:
+        if not in_time():
+            return
+        values = subject.copies()
+        values[b] = values[a].clone()
+        where = f"the same numbers in {subject.describe(a)} and {subject.describe(b)}"
+        problems = list(_at(subject, values, where))
+        if problems and not list(_at(subject, _ruffled(values, [b]), where)):
+            yield problems[0]
+            return
+
+
+def _with_other_arguments(subject: Subject, in_time: Callable[[], bool]) -> Iterator[Finding]:
+    """Nothing, or what is wrong with the first masks, indices or labels with which something is."""
     for name, values in _other_arguments(subject):
-        if time.process_time() - start > SECONDS:
+        if not in_time():
             return
         problems = list(_at(subject, values, name))
         yield from problems
         if problems:
             return
+
+
+def _with_other_flags(subject: Subject, in_time: Callable[[], bool]) -> Iterator[Finding]:
+    """Nothing, or what is wrong with the first flag, dim or number with which something is."""
     for name, other in other_flags(subject):
-        if time.process_time() - start > SECONDS:
+        if not in_time():
             return
         with other:
             usual = _moves(subject) and not _narrows(subject) and not passes_a_pole(subject, subject.copies())
@@ -172,6 +210,13 @@ def special_points(subject: Subject) -> Iterator[Finding]:
             yield replace(found, cause=OTHERWISE[0], fix=OTHERWISE[1]) if miss else found
         if problems:
             return
+
+
+def _alike(subject: Subject, a: int, b: int) -> bool:
+    """Whether two arguments are of one kind, with perhaps another number of rows."""
+    one, other = subject.base[a], subject.base[b]
+    free = not {a, b} & {*subject.recognized} and not (subject.slots[a].hidden or subject.slots[b].hidden)
+    return free and one.dtype is other.dtype and one.dim() == other.dim() > 0 and one.shape[1:] == other.shape[1:]
 
 
 def _moves(subject: Subject) -> bool:
@@ -209,7 +254,11 @@ def _other_arguments(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
         if slot.leaf or not base.numel() or s in subject.recognized or base.is_floating_point() or base.is_complex():
             continue
         if base.dtype is torch.bool:
-            others = {"nothing but False": torch.zeros_like(base), "nothing but True": torch.ones_like(base)}
+            drawn = torch.rand(base.shape, generator=torch.Generator().manual_seed(6)).to(base.device) < 0.5
+            others = {
+                **{"nothing but False": torch.zeros_like(base), "nothing but True": torch.ones_like(base)},
+                "True and False at random": drawn,
+            }
         elif base.numel() > 1 and base.dim() and not permutation(base.reshape(-1)):
             numbers = (*subject.flat, *subject.defaults.values())
             marks = [a for a in numbers if type(a) is int and a < -base.dim()]  # labels that are left out

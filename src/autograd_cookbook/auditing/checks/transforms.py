@@ -269,9 +269,10 @@ RULE = (
     "out_dims for it.",
 )
 OTHER_DIM = (
-    "The rule for vmap passes this argument on as it is. A dim that counts from the front is another one where the "
-    "batch has come to the front.",
-    "Count dims for the batched tensor: dim + 1 for dim >= 0. Or set generate_vmap_rule = True.",
+    "The rule for vmap ignores this argument, or passes it on as it is. A dim that counts from the front is another "
+    "one where the batch has come to the front.",
+    "Pass the argument on, and count dims for the batched tensor: dim + 1 for dim >= 0. Or set generate_vmap_rule = "
+    "True.",
 )
 
 
