@@ -770,6 +770,6 @@ def conjugate_viewed():
 
 
 @fixes(conjugate_viewed)
-def conjugate_resolved():
+def conjugate_view_resolved():
     z = torch.randn(3, dtype=torch.cfloat, requires_grad=True)
     torch.view_as_real(z.conj().resolve_conj()).square().sum().backward()
