@@ -245,6 +245,7 @@ class Subject:
         self.fresh: int | None = None  # what tells its outputs for other numbers, in a process that never called it
         # The same for its own numbers, after a first call in its own dtype, and after one in another dtype.
         self.after: dict[torch.dtype, int | None] = {}
+        self.after_inference = False  # whether its first call must not be one in inference mode
         self.random = False
         self.undeclared = False  # whether the gradient is that of a surrogate that the caller did not declare
         self.inside = dtype  # in which the function computes, as far as is known

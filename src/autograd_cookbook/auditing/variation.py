@@ -122,26 +122,34 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-REDUCTIONS = ("none", "mean", "sum")
+# Of a word among the arguments, others that may stand in its place.
+WORDS = (
+    ("none", "mean", "sum"),
+    ("zeros", "border", "reflection"),
+    ("constant", "reflect", "replicate", "circular"),
+    ("nearest", "bilinear", "bicubic"),
+    ("none", "tanh"),
+    ("same", "valid", "full"),
+    ("forward", "backward", "ortho"),
+)
 
 
 def other_flags(subject: Subject) -> Iterator[tuple[str, AbstractContextManager[None]]]:
     """Flags, modes, dims and numbers that the sample does not have, each in a context; the function may refuse them."""
-    dims = max((v.dim() for v in subject.base), default=0)
     for place, value in enumerate(subject.flat):
-        for other in _others(value, dims):
+        for shown, other in _others(subject, value):
             flat = [*subject.flat[:place], other, *subject.flat[place + 1 :]]
             if _matters(subject, value, subject.settings(flat)):
-                yield f"{other!r} instead of {value!r} in {subject.arguments_names[place]}", subject.settings(flat)
+                yield f"{shown} instead of {value!r} in {subject.arguments_names[place]}", subject.settings(flat)
     for name, value in subject.defaults.items() if subject.gradient == "exact" else ():
-        for other in _others(value, dims):
+        for shown, other in _others(subject, value):
             if _matters(subject, value, subject.option(name, other)):
-                yield f"{name}={other!r} instead of {value!r}", subject.option(name, other)
+                yield f"{name}={shown} instead of {value!r}", subject.option(name, other)
 
 
 def _matters(subject: Subject, value: Any, other: AbstractContextManager[None]) -> bool:
     """Whether to try another value: not of a zero that forward does not use, as that of noise for the gradient."""
-    if type(value) is not float or value:
+    if value is not None and (type(value) is not float or value):
         return True
     usual = subject.value(subject.copies())
     try:
@@ -151,13 +159,26 @@ def _matters(subject: Subject, value: Any, other: AbstractContextManager[None]) 
         return False  # refused
 
 
-def _others(value: Any, dims: int) -> tuple[Any, ...]:
+def _others(subject: Subject, value: Any) -> Iterator[tuple[str, Any]]:
+    """Other values of the same kind, and how a finding shows them. For None they are guesses."""
     if isinstance(value, bool):
-        return (not value,)
-    if isinstance(value, str) and value in REDUCTIONS:
-        return tuple(r for r in REDUCTIONS if r != value)
-    if isinstance(value, int) and -dims <= value < dims:
-        return tuple(d for d in (value - dims, value + dims, value + 1, value - 1) if -dims <= d < dims)
-    if isinstance(value, float) and math.isfinite(value):
-        return (0.75 * value, 0.0) if value else (0.5,)
-    return ()
+        others: list[Any] = [not value]
+    elif isinstance(value, str):
+        others = list(dict.fromkeys(w for words in WORDS if value in words for w in words if w != value))
+    elif isinstance(value, int):
+        dims = max((v.dim() for v in subject.base), default=0)
+        dim = [d for d in (value - dims, value + dims, value + 1, value - 1) if -dims <= d < dims > value >= -dims]
+        others = list(dict.fromkeys(dim + [n for n in (value + 1, value - 1, 2 * value) if n > 0 < value]))
+    elif isinstance(value, float) and math.isfinite(value):
+        others = [0.75 * value, 0.0] if value else [0.5]
+    else:
+        others = [1, 2, 0.5] if value is None else []
+    yield from ((repr(other), other) for other in others)
+    if value is None and subject.leaves:
+        like = subject.base[subject.leaves[0]]
+        yield "<a random mask>", at_random(like)
+
+
+def at_random(like: Tensor) -> Tensor:
+    """A mask of this shape."""
+    return torch.rand(like.shape, generator=torch.Generator().manual_seed(6)).to(like.device) < 0.5

@@ -345,6 +345,13 @@ FORGOTTEN = (
 )
 
 
+FIRST_IN_INFERENCE = (
+    "after a first call in inference mode, a call that is differentiated raises",
+    "The function keeps a tensor of its first call. One made in inference mode cannot be saved for backward.",
+    "Make what is kept under torch.inference_mode(False), or anew in each call.",
+)
+
+
 @check()
 def independent_calls(subject: Subject) -> Iterator[Finding]:
     """Other calls of the function between forward and backward do not change the gradients.
@@ -421,6 +428,9 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
             )
             return
     if subject.random or subject.stateful:
+        return
+    if subject.after_inference:
+        yield finding("error", *FIRST_IN_INFERENCE)
         return
     if min(after := [status or 0 for status in subject.after.values()], default=0) >= MARKS and len({*after}) > 1:
         after_another = "after a first call in bfloat16, forward returns something else than after one in its own dtype"

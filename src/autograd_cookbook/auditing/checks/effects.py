@@ -16,6 +16,7 @@ from autograd_cookbook.auditing.observe import ForwardCall, Record, is_freed, ob
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.state import preserved, random_states, restore, seed_everything, settings
 from autograd_cookbook.auditing.subject import Run, Subject, is_differentiable, own_nodes_of, tensors_in, weights_of
+from autograd_cookbook.auditing.variation import other_flags
 
 RESIZED = "It resizes the storage of the tensor to 0."
 
@@ -34,6 +35,26 @@ def _statistic(call: ForwardCall, i: int) -> bool:
         return False
     returned = tensors_in(call.returned)
     return statistic._version > 0 and len(again) == len(returned) and all(map(same, again, returned))
+
+
+def _unchanged_with_other_flags(subject: Subject) -> Iterator[Finding]:
+    """Nothing, if forward writes to no input with flags, numbers and masks that the sample does not have, either."""
+    for name, other in other_flags(subject):
+        try:
+            with other:
+                run = subject.run()
+        except (Exception, SystemExit):
+            continue  # refused
+        returned = {id(o) for o in run.outputs}
+        for s in subject.leaves:
+            if not (same(run.passed[s], subject.base[s]) or id(run.passed[s]) in returned or subject.slots[s].hidden):
+                yield finding(
+                    "error",
+                    f"with {name}, the function changes {subject.describe(s)}",
+                    "forward writes to it: in place, through .data, or through a NumPy array that shares its memory.",
+                    "Work on a copy.",
+                )
+                return
 
 
 @check()
@@ -85,6 +106,7 @@ def inputs_unchanged(subject: Subject) -> Iterator[Finding]:
             )
             return
     yield from _containers_unchanged(subject)
+    yield from () if subject.in_place else _unchanged_with_other_flags(subject)
     for s, tensor in enumerate(run.passed):
         if tensor._backward_hooks or tensor._post_accumulate_grad_hooks:
             yield finding(

@@ -21,12 +21,12 @@ from autograd_cookbook.auditing.state import random_states
 from autograd_cookbook.auditing.subject import Run, Subject, functions_of, is_differentiable, real, tensors_in
 from autograd_cookbook.auditing.variation import Deviation, Outcome, deviation
 
-# The namespaces of torch's own operators, which are not the reader's to correct.
+# The namespaces of torch's own operators, from 2.12 to 2.15, which are not the reader's to correct.
 BUILT_IN = frozenset(
-    "_c10d_functional _c10d_functional_autograd _dtensor _inductor_test _native _quantized _test aten c10d "  # noqa: SIM905
-    "c10d_functional coor debug_mode_ops debugprims export flex_lib fsdp higher_order inductor inductor_prims mkl "
-    "mkldnn mkldnn_prepacked onednn onnx onnx_symbolic pippy prim prims profiler quantization quantized "
-    "quantized_decomposed rngprims sparse static_runtime streams symm_mem".split()
+    "_c10d_functional _c10d_functional_autograd _dtensor _inductor_test _native _native_aot _quantized _test aten "  # noqa: SIM905
+    "c10d c10d_functional coor debug_mode_ops debugprims export flex_gemm flex_lib fsdp higher_order inductor "
+    "inductor_prims mkl mkldnn mkldnn_prepacked onednn onnx onnx_symbolic pippy prepacked prim prims profiler "
+    "quantization quantized quantized_decomposed rngprims sparse static_runtime streams symm_mem".split()
 )
 
 
@@ -63,6 +63,10 @@ def prepare(subject: Subject) -> Finding | None:
         subject.after[dtype] = forking.status_of(functools.partial(_mark_after, subject, dtype), SHORT)
         if subject.after[dtype] is None:
             break  # it hangs, or takes long
+    else:
+        subject.after_inference = (
+            subject.isolated and forking.status_of(functools.partial(_raises_after_inference, subject), SHORT) == RAISES
+        )
     try:
         run = _first_run(subject)
     except NoTensorError:
@@ -116,6 +120,7 @@ def _only_once(error: BaseException) -> Finding:
 
 
 SHORT = 0.3  # seconds for two calls
+RAISES = 9
 MARKS = 10  # below them are the exit statuses of a process that failed
 
 
@@ -136,6 +141,20 @@ def _mark_after(subject: Subject, dtype: torch.dtype) -> int:
     with subject.in_dtype(dtype):
         subject.run(subject.converted(subject.copies(), dtype))
     return mark(subject)
+
+
+def _raises_after_inference(subject: Subject) -> int:
+    """Whether a call that is differentiated raises behind one in inference mode, as an exit status."""
+    try:
+        with torch.inference_mode():
+            subject.run(requires=subject.without_graph)
+    except (Exception, SystemExit):
+        return MARKS  # refused
+    try:
+        subject.run().gradients()
+    except RuntimeError as error:
+        return RAISES if "nference tensor" in str(error) else MARKS
+    return MARKS
 
 
 def _reads_as_symmetric(subject: Subject, slot: int) -> bool:

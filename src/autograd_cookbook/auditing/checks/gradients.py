@@ -60,6 +60,7 @@ from autograd_cookbook.auditing.surrogates import (
     unlike_declared,
 )
 from autograd_cookbook.auditing.tangents import in_tangent_space, summary_and_advice
+from autograd_cookbook.auditing.variation import other_flags
 from autograd_cookbook.layouts import parts
 
 TOLERANCE = 0.05  # of approximate gradients, unless another is given
@@ -1232,7 +1233,42 @@ def second_order(subject: Subject) -> Iterator[Finding]:
     if stepped:
         raise Unmeasured("the values come in steps, and the gradient does, too")
     if not subject.accuracy and subject.right and not subject.rough:
+        yield from _at_one(subject, slots)
         yield from _third_order(subject)
+
+
+def _at_one(subject: Subject, slots: Sequence[int]) -> Iterator[Finding]:
+    """Nothing, if the derivative by grad_output is the same for ones and for threes, as backward is linear in it."""
+    if subject.dtype is not torch.float64 or subject.gradient != "exact" or subject.random:
+        return
+
+    def by_grad_output(number: float) -> list[Tensor]:
+        run = subject.run()
+        active = [run.outputs[i] for i in subject.active]
+        weights = [torch.full_like(o, number).requires_grad_() for o in active]
+        leaves = run.leaves_of(slots)
+        grads = torch.autograd.grad(active, leaves, weights, create_graph=True, allow_unused=True)
+        used = [g for g in grads if g is not None and g.requires_grad]
+        return list(
+            torch.autograd.grad(used, weights, weights_of(used), allow_unused=True, materialize_grads=True)
+            if used
+            else map(torch.zeros_like, weights)
+        )
+
+    try:
+        pairs = list(zip(by_grad_output(1.0), by_grad_output(3.0), strict=True))
+    except (Exception, SystemExit):
+        return  # refused
+    for k, (ones, threes) in enumerate(pairs):
+        if what := difference(ones, threes, RTOL):
+            yield finding(
+                "error",
+                f"for a grad_output of ones, the derivative by grad_output {k} is {what}, which one of threes gives",
+                "For a grad_output of exactly 1, backward takes a shortcut that leaves grad_output out, so autograd "
+                "records nothing of it.",
+                "Multiply by grad_output in any case; or take the shortcut only if grad_output does not require grad.",
+            )
+            return
 
 
 def _silently_zero(numeric: Derivative, actual: Tensor, weights: Tensor, by_entry: bool) -> Mismatch | None:
@@ -1341,6 +1377,39 @@ def _third_order(subject: Subject) -> Iterator[Finding]:
         )
 
 
+OTHER_RULE = (
+    "The jvp static method does for this argument something else than backward: it misses another mode, another dim, "
+    "or a factor.",
+    "Treat each mode in jvp as forward does, or refuse those that it has no rule for.",
+)
+
+
+def _forward_mode_with_other_flags(subject: Subject, slots: Sequence[int]) -> Iterator[Finding]:
+    """Nothing, if forward mode and backward give one slope with flags that the sample does not have, too."""
+    generator = torch.Generator().manual_seed(1)
+    directions = {s: _random_like(subject.base[s], generator) for s in slots}
+    for name, other in other_flags(subject):
+        try:
+            with other:
+                primal, tangents = _dual(subject, directions)
+                grads = subject.vjp()[1]
+        except (Exception, SystemExit):
+            continue  # refused
+        weights = weights_of(primal)
+        terms = [real([w]) @ real([t]) for w, t in zip(weights, tangents, strict=True) if t is not None]
+        back = [real([g]) @ real([directions[s]]) for s in slots if (g := grads[s]) is not None]
+        ahead, backward = (float(sum(parts)) for parts in (terms, back))
+        size = sum(abs(float(part)) for part in (*terms, *back))
+        if math.isfinite(size) and abs(ahead - backward) > 1e-6 * size + 1e-9:
+            yield finding(
+                "error",
+                f"with {name}, forward mode gives the slope {ahead:.6g} in a random direction, and backward "
+                f"{backward:.6g}",
+                *OTHER_RULE,
+            )
+            return
+
+
 @check(capability="forward_mode")
 def forward_mode(subject: Subject) -> Iterator[Finding]:
     """Forward-mode tangents agree with differences of the values.
@@ -1410,6 +1479,11 @@ def forward_mode(subject: Subject) -> Iterator[Finding]:
                 "Derive jvp anew: the sum over inputs of derivative times tangent, where a tangent may be None.",
             )
         raise Wrong
+    by_hand = own and subject.gradient == "exact" and subject.dtype is torch.float64 and not subject.accuracy
+    if by_hand and not (subject.random or subject.lossy or subject.domain or subject.recognized):
+        for found in _forward_mode_with_other_flags(subject, slots):
+            yield found
+            raise Wrong
 
 
 def _as_real(tensor: Tensor) -> Tensor:

@@ -498,8 +498,23 @@ BROADCAST = (
     "Sum the gradient over the dims that were broadcast, as by grad.sum_to_size(input.shape); or refuse other sizes in "
     "forward.",
 )
+DOUBLED = 0  # stands for a size that is twice the given one
 SIZES = (1, 2, 7, 17, 33, 65, 129, 257, 1025)
 SECONDS = 1.5
+
+
+def _doublings(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
+    """The sample with a dim of all inputs twice as large, as heads of attention are, of which some share a key."""
+    shown = [s for s, slot in enumerate(subject.slots) if not slot.hidden]
+    dims = {subject.base[s].dim() for s in shown}
+    for d in range(dims.pop()) if len(dims) == 1 and len(shown) > 1 else ():
+        generator = torch.Generator().manual_seed(0)
+        values = subject.copies()
+        for s in shown:
+            wiggled = generator if subject.slots[s].leaf else None
+            values[s] = _resized(values[s], d, 2 * values[s].shape[d], wiggled)
+        if subject.affordable(sum(v.numel() for v in values)):
+            yield f"dim {d} of all inputs", values
 
 
 @check(needs="first_order")
@@ -512,9 +527,9 @@ def sizes(subject: Subject) -> Iterator[Finding]:
     if not subject.derivative:
         return
     start = time.process_time()
-    for size in SIZES:
+    for size in (*SIZES[:2], DOUBLED, *SIZES[2:]):
         done = 0
-        for where, values in resizings(subject, size):
+        for where, values in resizings(subject, size) if size else _doublings(subject):
             if done == 3 or time.process_time() - start > SECONDS:
                 continue
             if _out_of_place(subject, values) or _broken_square(subject, values):
@@ -532,7 +547,7 @@ def sizes(subject: Subject) -> Iterator[Finding]:
             if parted and not (broadcasts or _free(subject, values)):
                 continue  # what forward does not refuse is not always a call that it is made for
             done += 1
-            label = f"with size {size} in {where}"
+            label = f"with size {size} in {where}" if size else f"with {where} twice as large"
             problems = list(along_directions(subject, values, label, SOME_SIZES))
             single = any(v.shape.count(1) - b.shape.count(1) > 1 for v, b in zip(values, subject.base, strict=True))
             stands_for_many = broadcasts and size == 1

@@ -27,7 +27,7 @@ from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.roots import IN_ORDER, REPEATED
 from autograd_cookbook.auditing.subject import Subject, is_differentiable, real, weights_of
 from autograd_cookbook.auditing.surrogates import is_still, take_as_custom, unlike_declared
-from autograd_cookbook.auditing.variation import other_flags
+from autograd_cookbook.auditing.variation import at_random, other_flags
 
 Change = Callable[[Tensor], Tensor]
 
@@ -36,6 +36,14 @@ def _one_zero(tensor: Tensor) -> Tensor:
     result = tensor.clone()
     if result.numel():
         result.view(-1)[result.numel() // 2] = 0
+    return result
+
+
+def _one_of_one(tensor: Tensor) -> Tensor:
+    """An entry of one, as an opacity of one or a probability that is certain."""
+    result = tensor.clone()
+    if result.numel():
+        result.view(-1)[result.numel() // 2] = 1
     return result
 
 
@@ -83,6 +91,7 @@ def _alternating(size: float) -> Change:
 POINTS: dict[str, Change] = {
     "all zeros": torch.zeros_like,
     "one zero": _one_zero,
+    "one of one": _one_of_one,
     "a row of zeros": _first_row_zero,
     "all equal": _ties,
     "some equal": _some_ties,
@@ -94,7 +103,7 @@ POINTS: dict[str, Change] = {
     "numbers near ±800": _alternating(800.0),
     "the sample times 1000": _times(1e3),
 }
-STRUCTURED = ("one zero", "a row of zeros", "all equal", "some equal", "whole numbers", "all ones")
+STRUCTURED = ("one zero", "one of one", "a row of zeros", "all equal", "some equal", "whole numbers", "all ones")
 LARGE = ("numbers near ±40", "numbers near ±800", "the sample times 1000")
 FAR = 1e12  # times the gradient on the sample: a slope that says nothing
 BUDGET = 0.03  # seconds for the derivatives at one of them
@@ -144,9 +153,10 @@ def special_points(subject: Subject) -> Iterator[Finding]:
     def in_time() -> bool:
         return time.process_time() - start < SECONDS
 
+    yield from _with_other_arguments(subject, in_time)  # these are few
     found = list(_at_points(subject, in_time))
     yield from found or _at_the_same_numbers(subject, in_time)
-    yield from _with_other_arguments(subject, in_time)
+    yield from _beyond_symmetry(subject, in_time)
     yield from _with_other_flags(subject, in_time)
 
 
@@ -183,6 +193,36 @@ def _at_the_same_numbers(subject: Subject, in_time: Callable[[], bool]) -> Itera
         if problems and not list(_at(subject, _ruffled(values, [b]), where)):
             yield problems[0]
             return
+
+
+ONLY_SYMMETRIC = (
+    "Backward takes the matrix for symmetric, as it is in the sample, and forward takes any matrix: backward lacks a "
+    "transpose.",
+    "Use the transposed matrix in backward. If the function is one of symmetric matrices, refuse others, or pass "
+    "domain= to the audit.",
+)
+
+
+def _beyond_symmetry(subject: Subject, in_time: Callable[[], bool]) -> Iterator[Finding]:
+    """Nothing, if the gradient is right for a matrix that is not symmetric, too, where the sample's is by chance."""
+    for s, domain in list(subject.recognized.items()):
+        if domain.name not in ("symmetric", "positive definite") or not in_time():
+            continue
+        usual, base = subject.recognized, subject.base[s]
+        values, mirrored = subject.copies(), subject.copies()
+        values[s] = base + 0.1 * base.abs().mean() * torch.ones_like(base).triu(1)
+        mirrored[s] = values[s].mT.contiguous()
+        subject.recognized = {k: v for k, v in usual.items() if k != s}
+        try:
+            there, back, here = (subject.value([v.clone() for v in at]) for at in (values, mirrored, subject.base))
+            # One triangle alone is read, or the mean of both.
+            if not any(torch.allclose(a, b) for a, b in ((there, here), (back, here), (there, back))):
+                for found in _at(subject, values, f"a matrix that is not symmetric in {subject.describe(s)}"):
+                    yield replace(found, severity="warning", cause=ONLY_SYMMETRIC[0], fix=ONLY_SYMMETRIC[1])
+        except (Exception, SystemExit):
+            continue  # refused
+        finally:
+            subject.recognized = usual
 
 
 def _with_other_arguments(subject: Subject, in_time: Callable[[], bool]) -> Iterator[Finding]:
@@ -254,15 +294,15 @@ def _other_arguments(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
         if slot.leaf or not base.numel() or s in subject.recognized or base.is_floating_point() or base.is_complex():
             continue
         if base.dtype is torch.bool:
-            drawn = torch.rand(base.shape, generator=torch.Generator().manual_seed(6)).to(base.device) < 0.5
             others = {
                 **{"nothing but False": torch.zeros_like(base), "nothing but True": torch.ones_like(base)},
-                "True and False at random": drawn,
+                "True and False at random": at_random(base),
             }
         elif base.numel() > 1 and base.dim() and not permutation(base.reshape(-1)):
             numbers = (*subject.flat, *subject.defaults.values())
             marks = [a for a in numbers if type(a) is int and a < -base.dim()]  # labels that are left out
-            marks += [0] if bool((base > 0).all()) else []  # a length of nothing, if they are lengths
+            # A length of nothing, and one that is less than the others, if they are lengths.
+            marks += dict.fromkeys([0, int(base.reshape(-1)[0]) - 1]) if bool((base > 0).all()) else []
             others = {f"{mark} as one entry": _with_first(base, mark) for mark in marks} | {
                 REVERSED: base.flip(-1),
                 ONE_INDEX: base.reshape(-1)[:1].expand(base.numel()).reshape(base.shape).clone(),
@@ -274,12 +314,12 @@ def _other_arguments(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
 
 
 def _ruffled(values: list[Tensor], group: list[int]) -> list[Tensor]:
-    """The same numbers, each a little larger or smaller: without zeros, ties and whole numbers."""
+    """The same numbers, each a little smaller, as ones may be the most there is: without zeros, ties, whole numbers."""
     generator = torch.Generator().manual_seed(0)
     result = [v.clone() for v in values]
     for s in group:
         noise = torch.rand(values[s].shape, generator=generator, dtype=torch.float64).to(values[s])
-        result[s] = values[s] * (0.7 + 0.5 * noise) + 0.1 * (noise - 0.4) * values[s].abs().mean()
+        result[s] = values[s] * (0.6 + 0.35 * noise) + 0.1 * (noise - 0.4) * values[s].abs().mean()
     return result
 
 
