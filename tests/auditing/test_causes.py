@@ -737,3 +737,250 @@ class AddsNoise(Function):
 def test_a_zero_that_forward_does_not_use_stays_zero():
     report = audit(AddsNoise.apply, (leaf(3, 4), 0.0), only=["first_order", "special_points"])
     assert report.ok, str(report)
+
+
+# --- what only other arguments show ---
+
+
+class Frames(Function):
+    """Overlapping windows of a signal, whose backward keeps one of the gradients where they overlap."""
+
+    @staticmethod
+    def forward(ctx, x, hop):
+        starts = torch.arange(0, len(x) - 3, hop)
+        ctx.places = starts[:, None] + torch.arange(4)
+        ctx.n = len(x)
+        return x[ctx.places]
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        result = grad_output.new_zeros(ctx.n)
+        result[ctx.places] += grad_output
+        return result, None
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "said"),
+    [
+        pytest.param(lambda x, hop=None: Frames.apply(x, hop or 4), (), "at hop=1 instead of None", id="None"),
+        pytest.param(lambda x, hop: Frames.apply(x, hop), (4,), "at 3 instead of 4 in input 1", id="a count"),
+    ],
+)
+def test_guesses_stand_for_none_and_neighbors_for_counts(function, arguments, said):
+    (found,) = audit(function, (leaf(13), *arguments), only=["first_order", "special_points"]).findings
+    assert found.summary.startswith(said)
+
+
+class Padded(Function):
+    """Neighbors added up, with a border of zeros or a mirrored one; backward knows the zeros."""
+
+    @staticmethod
+    def forward(ctx, x, mode):
+        border = {"constant": x.new_zeros(1), "reflect": x[1:2]}[mode]
+        return torch.cat([border, x[:-1]]) + x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output + torch.cat([grad_output[1:], grad_output.new_zeros(1)]), None
+
+
+def test_other_words_are_tried():
+    (found,) = audit(Padded.apply, (leaf(5), "constant"), only=["first_order", "special_points"]).findings
+    assert found.summary.startswith("at 'reflect' instead of 'constant' in input 1")
+
+
+class SumOfMasked(Function):
+    @staticmethod
+    def forward(ctx, x, mask):
+        if mask is not None:
+            x.detach().masked_fill_(~mask, 0)
+        ctx.mask, ctx.shape = mask, x.shape
+        return x.sum(-1)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        grad = grad_output[..., None].expand(ctx.shape)
+        return grad.clone() if ctx.mask is None else grad * ctx.mask, None
+
+
+def test_a_mask_is_tried_where_the_sample_has_none():
+    arguments = (leaf(3, 4),)
+    report = audit(lambda x, mask=None: SumOfMasked.apply(x, mask), arguments, only=["inputs_unchanged"])
+    assert [f.summary for f in report.findings] == [
+        "with mask=<a random mask> instead of None, the function changes input 0"
+    ]
+
+
+class LastOfEach(Function):
+    """The entry of each row at its length; backward takes all rows for full."""
+
+    @staticmethod
+    def forward(ctx, x, lengths):
+        ctx.shape = x.shape
+        return x.gather(1, lengths[:, None] - 1)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        grad = grad_output.new_zeros(ctx.shape)
+        grad[:, -1:] = grad_output
+        return grad, None
+
+
+def test_lengths_are_tried_that_are_not_full():
+    arguments = (leaf(3, 4), torch.full((3,), 4))
+    (found,) = audit(LastOfEach.apply, arguments, only=["first_order", "special_points"]).findings
+    assert found.summary.startswith("at 3 as one entry in input 1")
+
+
+class Tempered(Function):
+    """x² / t, whose jvp forgets t."""
+
+    @staticmethod
+    def forward(x, t):
+        return x**2 / t
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, ctx.t = inputs
+        ctx.save_for_backward(x)
+        ctx.save_for_forward(x)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return 2 * x * grad_output / ctx.t, None
+
+    @staticmethod
+    def jvp(ctx, tangent, _):
+        (x,) = ctx.saved_tensors
+        return 2 * x * tangent
+
+
+def test_a_jvp_is_tried_with_other_numbers():
+    (found,) = audit(Tempered.apply, (leaf(4), 1.0), only=["forward_mode"]).findings
+    assert found.summary.startswith("with 0.75 instead of 1.0 in input 1, forward mode gives the slope")
+
+
+class StepsAside(Function):
+    """x³, whose backward saves a product where grad_output is 1."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return 3 * x**2 if bool((grad_output == 1).all()) else 3 * x**2 * grad_output
+
+
+def test_a_shortcut_for_a_grad_output_of_ones_is_seen_in_the_second_derivative():
+    (found,) = audit(StepsAside.apply, (leaf(3),), only=["first_order", "second_order"]).findings
+    assert found.summary.startswith("for a grad_output of ones, the derivative by grad_output 0 is 0")
+
+
+class SolvesTheSymmetric(Function):
+    """A⁻¹ b, whose backward solves with A where it needs the transpose."""
+
+    @staticmethod
+    def forward(ctx, a, b):
+        x = torch.linalg.solve(a, b)
+        ctx.save_for_backward(a, x)
+        return x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        a, x = ctx.saved_tensors
+        of_b = torch.linalg.solve(a, grad_output)
+        return -of_b @ x.mT, of_b
+
+
+def test_a_matrix_that_is_symmetric_by_chance_is_tried_without_symmetry():
+    a = leaf(3, 3).detach()
+    arguments = ((a + a.T + 6 * torch.eye(3)).requires_grad_(), leaf(3, 2))
+    (found,) = audit(SolvesTheSymmetric.apply, arguments, only=["first_order", "special_points"]).findings
+    assert (found.severity, found.summary.startswith("at a matrix that is not symmetric in input 0")) == (
+        "warning",
+        True,
+    )
+    solves = audit(Solves.apply, arguments, only=["first_order", "special_points"])
+    assert solves.ok, str(solves)
+
+
+class SharedKeys(Function):
+    """Products of queries with keys, of which several queries share one; backward adds them up in the wrong order."""
+
+    @staticmethod
+    def forward(ctx, q, k):
+        ctx.save_for_backward(q, k)
+        return q * k.repeat_interleave(len(q) // len(k), 0)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        q, k = ctx.saved_tensors
+        times = len(q) // len(k)
+        return grad_output * k.repeat_interleave(times, 0), (grad_output * q).reshape(times, *k.shape).sum(0)
+
+
+def test_all_inputs_are_tried_twice_as_large():
+    def checked(q, k):
+        if len(q) % len(k):
+            raise ValueError("each key is for as many queries")
+        return SharedKeys.apply(q, k)
+
+    (found,) = audit(checked, (leaf(3, 2), leaf(1, 2)), only=["first_order", "sizes"]).findings
+    assert found.summary.startswith("with dim 0 of all inputs twice as large")
+
+
+class KeepsItsFirstFilter(Function):
+    """x times a filter that the first call makes."""
+
+    kept: ClassVar = {}
+
+    @staticmethod
+    def forward(ctx, x):
+        taps = KeepsItsFirstFilter.kept.setdefault(len(x), torch.arange(1, len(x) + 1).double())
+        ctx.save_for_backward(taps)
+        return x * taps
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (taps,) = ctx.saved_tensors
+        return grad_output * taps
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a first call needs a process that is forked")
+def test_the_first_call_is_tried_in_inference_mode():
+    (found,) = audit(KeepsItsFirstFilter.apply, (leaf(7),), only=["independent_calls"]).findings
+    assert found.summary.startswith("after a first call in inference mode")
+
+
+class Composites(Function):
+    """Colors behind one another, where backward divides what lies behind a sample by what comes through it."""
+
+    @staticmethod
+    def forward(ctx, alpha, color):
+        through = torch.cat([alpha.new_ones(1), (1 - alpha).cumprod(0)[:-1]])
+        ctx.save_for_backward(alpha, color, through)
+        return (through * alpha * color).sum()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_output):
+        alpha, color, through = ctx.saved_tensors
+        parts = through * alpha * color
+        behind = parts.sum() - parts.cumsum(0)
+        return grad_output * (through * color - behind / (1 - alpha).clamp(min=1e-10)), grad_output * through * alpha
+
+
+def test_an_opacity_of_one_is_tried():
+    arguments = (leaf(5).detach().sigmoid().requires_grad_(), leaf(5))
+
+    def checked(alpha, color):
+        if not bool(((alpha >= 0) & (alpha <= 1)).all()):
+            raise ValueError("an opacity is from 0 to 1")
+        return Composites.apply(alpha, color)
+
+    (found,) = audit(checked, arguments, only=["first_order", "special_points"]).findings
+    assert "one of one" in found.summary

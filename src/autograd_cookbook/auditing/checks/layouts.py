@@ -507,7 +507,9 @@ def _doublings(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
     """The sample with a dim of all inputs twice as large, as heads of attention are, of which some share a key."""
     shown = [s for s, slot in enumerate(subject.slots) if not slot.hidden]
     dims = {subject.base[s].dim() for s in shown}
-    for d in range(dims.pop()) if len(dims) == 1 and len(shown) > 1 else ():
+    # Constants are as the caller made them.
+    free = all(subject.slots[s].leaf or not is_differentiable(subject.base[s]) for s in shown)
+    for d in range(dims.pop()) if free and len(dims) == 1 and len(shown) > 1 else ():
         generator = torch.Generator().manual_seed(0)
         values = subject.copies()
         for s in shown:
