@@ -984,3 +984,142 @@ def test_an_opacity_of_one_is_tried():
 
     (found,) = audit(checked, arguments, only=["first_order", "special_points"]).findings
     assert "one of one" in found.summary
+
+
+class DragPower(Function):
+    """|v|³ of rows, whose backward differentiates a root of what may be zero."""
+
+    @staticmethod
+    def forward(ctx, v):
+        ctx.save_for_backward(v)
+        return v.square().sum(-1) ** 1.5
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (v,) = ctx.saved_tensors
+        return 3 * grad_output[..., None] * v.square().sum(-1, keepdim=True).sqrt() * v
+
+
+def test_second_derivatives_are_tried_at_zeros():
+    (found,) = audit(DragPower.apply, (leaf(4, 3),), only=["first_order", "second_order"]).findings
+    assert found.summary.startswith("at all zeros, the second derivative with respect to input 0 is nan")
+
+
+class TurnsBy(Function):
+    """v rotated by a quaternion that forward normalizes; backward forgets that it did."""
+
+    @staticmethod
+    def forward(ctx, q, v):
+        ctx.save_for_backward(q, v)
+        return TurnsBy.turned(q, v)
+
+    @staticmethod
+    def turned(q, v):
+        q = q / q.norm()
+        return v + 2 * torch.linalg.cross(q[1:], torch.linalg.cross(q[1:], v) + q[0] * v)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, grad_output):
+        q, v = ctx.saved_tensors
+        with torch.enable_grad():
+            unit, v = (t.detach().requires_grad_() for t in (q / q.norm(), v))
+            return torch.autograd.grad(TurnsBy.turned(unit, v), (unit, v), grad_output)
+
+
+def test_a_function_that_normalizes_is_tried_with_what_is_longer():
+    q = leaf(4).detach()
+    arguments = ((q / q.norm()).requires_grad_(), leaf(3))
+    report = audit(TurnsBy.apply, arguments, only=["first_order", "special_points"])
+    assert [f.summary[:35] for f in report.findings] == ["at twice the length in input 0, the"], str(report)
+
+
+class Gate(nn.Module):
+    def forward(self, x):
+        return GatesByMode.apply(x, self)
+
+
+class GatesByMode(Function):
+    """A soft gate in training and a hard one in evaluation; backward asks for the mode again."""
+
+    @staticmethod
+    def forward(ctx, x, module):
+        ctx.save_for_backward(x)
+        ctx.module = module
+        return x * torch.sigmoid(x) if module.training else x * (x > 0)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        s = torch.sigmoid(x)
+        return grad_output * (s + x * s * (1 - s) if ctx.module.training else x > 0), None
+
+
+def test_the_mode_of_a_module_is_changed_before_backward():
+    (found,) = audit(Gate(), (leaf(5),), only=["independent_calls"]).findings
+    assert found.summary.startswith("with eval() or train() called between forward and backward")
+
+
+class SquaredDifference(Function):
+    """The gradient of the target is that of the prediction, negated in place."""
+
+    @staticmethod
+    def forward(ctx, prediction, target):
+        ctx.save_for_backward(prediction, target)
+        return (prediction - target).square()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        prediction, target = ctx.saved_tensors
+        grad = 2 * grad_output * (prediction - target)
+        return grad, grad.neg_() if ctx.needs_input_grad[1] else None
+
+
+def test_other_gradients_stay_where_a_target_requires_grad():
+    report = audit(SquaredDifference.apply, (leaf(5), torch.ones(5, dtype=torch.float64)), only=["subsets"])
+    (found,) = report.findings
+    assert found.summary.startswith(
+        "if input 1 requires grad, too, which the sample holds fixed, the gradient of input 0"
+    )
+
+
+@torch.library.custom_op("causes::power", mutates_args=())
+def power(x: torch.Tensor) -> torch.Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32)).square()
+
+
+@power.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+power.register_autograd(
+    lambda ctx, grad: (2 * ctx.saved_tensors[0] * grad).to(ctx.saved_tensors[0].dtype),
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+)
+
+
+def test_what_a_fake_kernel_promises_is_tried_in_other_dtypes():
+    (found,) = audit(power, (leaf(3),), only=["opcheck"], isolate=False).findings
+    assert "test_faketensor fails in bfloat16" in found.summary
+
+
+class LogitsAgainstTheirMean(Function):
+    """Products with the rows of a matrix, less their mean; the gradient cancels to noise if all rows are equal."""
+
+    @staticmethod
+    def forward(ctx, x, rows):
+        ctx.save_for_backward(x, rows)
+        products = x @ rows.T
+        return products - products.mean(-1, keepdim=True)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, rows = ctx.saved_tensors
+        grad = grad_output - grad_output.mean(-1, keepdim=True)
+        return grad @ rows, grad.T @ x
+
+
+def test_noise_in_what_cancels_is_not_compared():
+    report = audit(LogitsAgainstTheirMean.apply, (leaf(4, 6), leaf(5, 6)), only=["first_order", "input_layouts"])
+    assert report.ok, str(report)

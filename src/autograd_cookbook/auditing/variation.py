@@ -134,15 +134,27 @@ WORDS = (
 )
 
 
-def other_flags(subject: Subject) -> Iterator[tuple[str, AbstractContextManager[None]]]:
-    """Flags, modes, dims and numbers that the sample does not have, each in a context; the function may refuse them."""
+def one_zero(tensor: Tensor) -> Tensor:
+    """The same tensor with a zero in the middle."""
+    result = tensor.clone()
+    if result.numel():
+        result.view(-1)[result.numel() // 2] = 0
+    return result
+
+
+def other_flags(subject: Subject, guess: bool = True) -> Iterator[tuple[str, AbstractContextManager[None]]]:
+    """Flags, modes, dims and numbers that the sample does not have, each in a context; the function may refuse them.
+
+    Where the sample has None, they are guesses: for an iteration that takes None for its own tolerance or number of
+    steps, one step is a bad one.
+    """
     for place, value in enumerate(subject.flat):
-        for shown, other in _others(subject, value):
+        for shown, other in _others(subject, value) if guess or value is not None else ():
             flat = [*subject.flat[:place], other, *subject.flat[place + 1 :]]
             if _matters(subject, value, subject.settings(flat)):
                 yield f"{shown} instead of {value!r} in {subject.arguments_names[place]}", subject.settings(flat)
     for name, value in subject.defaults.items() if subject.gradient == "exact" else ():
-        for shown, other in _others(subject, value):
+        for shown, other in _others(subject, value) if guess or value is not None else ():
             if _matters(subject, value, subject.option(name, other)):
                 yield f"{name}={shown} instead of {value!r}", subject.option(name, other)
 
@@ -172,7 +184,7 @@ def _others(subject: Subject, value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, float) and math.isfinite(value):
         others = [0.75 * value, 0.0] if value else [0.5]
     else:
-        others = [1, 2, 0.5] if value is None else []
+        others = [1, 2] if value is None else []
     yield from ((repr(other), other) for other in others)
     if value is None and subject.leaves:
         like = subject.base[subject.leaves[0]]

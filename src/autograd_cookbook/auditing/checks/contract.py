@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import Function
 
 from autograd_cookbook.auditing.checks import check, finding
@@ -130,9 +130,22 @@ def _held_fixed(subject: Subject) -> Iterator[Finding]:
     for s, slot in enumerate(subject.slots):
         if slot.leaf or slot.hidden or not is_differentiable(subject.base[s]) or not subject.base[s].numel():
             continue
-        if (grad := _if_it_requires_grad(subject, s)) is None or is_still(subject, s, subject.copies()):
+        if (grads := _if_it_requires_grad(subject, s)) is None or is_still(subject, s, subject.copies()):
             continue
-        outputs, _ = subject.expected
+        grad = grads.pop(s)
+        outputs, expected = subject.expected
+        others = [e if k in grads else None for k, e in enumerate(expected)]
+        too = functools.partial(subject.vjp, requires=[k in (s, *subject.leaves) for k in range(len(expected))])
+        if found := deviation(subject, too, (outputs, others)):
+            yield finding(
+                "error",
+                f"if {slot.name} requires grad, too, which the sample holds fixed, {found.text}",
+                *found.advice(
+                    "The gradients of two arguments share memory, and one is written to for the other.",
+                    "Compute each gradient out of place, or on a copy.",
+                ),
+            )
+            return
         numeric = Derivative(subject.value, subject.base, [s], subject.coarsest, budget=LOOK)
         floor, weights = rounding(outputs, subject.base[s]), output_weights(outputs, subject.active)
         if numeric.center.isfinite().all() and (off := numeric.compare(real([grad]), weights, subject.accuracy, floor)):
@@ -145,12 +158,12 @@ def _held_fixed(subject: Subject) -> Iterator[Finding]:
             return
 
 
-def _if_it_requires_grad(subject: Subject, slot: int) -> Tensor | None:
-    """The gradient of an argument that the sample holds fixed; None if a backward declines to compute it."""
+def _if_it_requires_grad(subject: Subject, slot: int) -> dict[int, Tensor] | None:
+    """The gradients where an argument requires grad that the sample holds fixed; None if a backward declines it."""
     requires = [s in (slot, *subject.leaves) for s in range(len(subject.slots))]
     with observing(subject.classes, saved=False) as record:
         try:
-            grad = subject.vjp(requires=requires)[1][slot]
+            grads = subject.vjp(requires=requires)[1]
         except (Exception, SystemExit):
             return None
     declined = any(
@@ -158,7 +171,8 @@ def _if_it_requires_grad(subject: Subject, slot: int) -> Tensor | None:
         for call in record.backwards
         for needed, got in zip(call.ctx.needs_input_grad, call.returned, strict=False)
     )
-    return None if declined or grad is None or not grad.any() else grad
+    grad = grads[slot]
+    return None if declined or grad is None or not grad.any() else {k: g for k, g in enumerate(grads) if g is not None}
 
 
 PASSED = (
@@ -393,6 +407,16 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
                 ),
             )
             return
+    if found := deviation(subject, functools.partial(_in_the_other_mode, subject), subject.expected):
+        yield finding(
+            "error",
+            f"with eval() or train() called between forward and backward, {found.text}",
+            *found.advice(
+                "Backward asks the module for its mode, which is that of another call by then.",
+                "Decide in forward, and keep the decision on ctx.",
+            ),
+        )
+        return
     if found := deviation(subject, functools.partial(_in_a_thread, subject), subject.expected):
         yield finding(
             "error",
@@ -444,6 +468,23 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
         return  # outside of its domain
     if elsewhere == usual != subject.fresh:
         yield finding("error", *FORGOTTEN)
+
+
+def _in_the_other_mode(subject: Subject) -> Outcome:
+    """Forward in one mode of a module, backward in the other."""
+    owner: Any = getattr(subject.function, "__self__", subject.function)
+    modules = list(owner.modules()) if isinstance(owner, nn.Module) else []
+    run = subject.run()
+
+    def switch() -> None:
+        for module in modules:
+            module.training = not module.training
+
+    switch()
+    try:
+        return run.outcome()
+    finally:
+        switch()
 
 
 def _in_a_thread(subject: Subject) -> Outcome:

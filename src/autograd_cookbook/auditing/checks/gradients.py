@@ -60,7 +60,7 @@ from autograd_cookbook.auditing.surrogates import (
     unlike_declared,
 )
 from autograd_cookbook.auditing.tangents import in_tangent_space, summary_and_advice
-from autograd_cookbook.auditing.variation import other_flags
+from autograd_cookbook.auditing.variation import one_zero, other_flags
 from autograd_cookbook.layouts import parts
 
 TOLERANCE = 0.05  # of approximate gradients, unless another is given
@@ -1233,8 +1233,47 @@ def second_order(subject: Subject) -> Iterator[Finding]:
     if stepped:
         raise Unmeasured("the values come in steps, and the gradient does, too")
     if not subject.accuracy and subject.right and not subject.rough:
+        for label, make in (("all zeros", torch.zeros_like), ("one zero", one_zero)):
+            there = [*(make(b) if s in slots else b.clone() for s, b in enumerate(subject.base)), *grad_outputs]
+            if found := _not_a_number(subject, gradient, there, where, label):
+                yield found
+                raise Wrong
         yield from _at_one(subject, slots)
         yield from _third_order(subject)
+
+
+def _not_a_number(
+    subject: Subject,
+    gradient: Callable[..., tuple[list[Tensor], list[Tensor], list[Tensor]]],
+    point: list[Tensor],
+    where: Sequence[int],
+    label: str,
+) -> Finding | None:
+    """A second derivative that is NaN at a point where the gradient is finite, and so are its differences."""
+    try:
+        grads, leaves, weights = gradient(point, graph=True)
+        pairs = [(g, w) for g, w in zip(grads, weights_of(grads), strict=True) if g.requires_grad]
+        again = torch.autograd.grad(
+            [g for g, _ in pairs], [*leaves, *weights], [w for _, w in pairs], allow_unused=True
+        )
+    except (Exception, SystemExit):
+        return None  # outside of the domain
+    undefined = [(p, a) for p, a in zip(where, again, strict=True) if a is not None and a.isnan().any()]
+    if not undefined or not real(grads).isfinite().all():
+        return None
+    position, result = undefined[0]
+    numeric = Derivative(lambda v: real(gradient(v)[0]), point, [position], subject.coarsest)
+    mismatch = numeric.compare(real([result]), real(weights_of(grads)))
+    if mismatch is None:
+        return None
+    n = len(subject.slots)
+    name = subject.describe(position) if position < n else f"grad_output {position - n}"
+    return finding(
+        "error",
+        f"at {label}, the second derivative with respect to {name} is {mismatch.actual:.6g}, but the gradient changes "
+        f"by {mismatch.expected:.6g}",
+        *NOT_A_NUMBER,
+    )
 
 
 def _at_one(subject: Subject, slots: Sequence[int]) -> Iterator[Finding]:

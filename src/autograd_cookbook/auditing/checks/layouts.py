@@ -137,15 +137,16 @@ def _right_in(subject: Subject, name: str, layout: Callable[[Tensor], Tensor]) -
 
 
 def _singular(outcome: Outcome, usual: Outcome) -> bool:
-    """Whether rounding decides what comes out, as of the inverse of a square matrix with equal rows."""
-    largest, typical = (
-        max(
-            (float(t.detach().abs().max()) for t in (*outputs, *grads) if is_differentiable(t) and t.numel()),
-            default=0.0,
-        )
-        for outputs, grads in (outcome, usual)
-    )
-    return not largest < 1e6 * max(typical, 1.0)
+    """Whether rounding decides what comes out: of the inverse of a matrix with equal rows, or of what cancels."""
+
+    def sizes(outcome: Outcome) -> list[float]:
+        tensors = [t for t in (*outcome[0], *outcome[1]) if is_differentiable(t) and t.numel()]
+        return [float(t.detach().abs().max()) for t in tensors]
+
+    largest, typical = (max(sizes(each), default=0.0) for each in (outcome, usual))
+    if not largest < 1e6 * max(typical, 1.0):
+        return True
+    return any(0 < size < 1e-12 * typical for size in sizes(outcome))
 
 
 def _expanded(subject: Subject, slot: int, d: int, change: Callable[[Tensor], Tensor]) -> Outcome:

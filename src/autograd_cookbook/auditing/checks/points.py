@@ -27,16 +27,9 @@ from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.roots import IN_ORDER, REPEATED
 from autograd_cookbook.auditing.subject import Subject, is_differentiable, real, weights_of
 from autograd_cookbook.auditing.surrogates import is_still, take_as_custom, unlike_declared
-from autograd_cookbook.auditing.variation import at_random, other_flags
+from autograd_cookbook.auditing.variation import at_random, one_zero, other_flags
 
 Change = Callable[[Tensor], Tensor]
-
-
-def _one_zero(tensor: Tensor) -> Tensor:
-    result = tensor.clone()
-    if result.numel():
-        result.view(-1)[result.numel() // 2] = 0
-    return result
 
 
 def _one_of_one(tensor: Tensor) -> Tensor:
@@ -90,7 +83,7 @@ def _alternating(size: float) -> Change:
 
 POINTS: dict[str, Change] = {
     "all zeros": torch.zeros_like,
-    "one zero": _one_zero,
+    "one zero": one_zero,
     "one of one": _one_of_one,
     "a row of zeros": _first_row_zero,
     "all equal": _ties,
@@ -157,6 +150,7 @@ def special_points(subject: Subject) -> Iterator[Finding]:
     found = list(_at_points(subject, in_time))
     yield from found or _at_the_same_numbers(subject, in_time)
     yield from _beyond_symmetry(subject, in_time)
+    yield from _beyond_unit_length(subject, in_time)
     yield from _with_other_flags(subject, in_time)
 
 
@@ -219,6 +213,25 @@ def _beyond_symmetry(subject: Subject, in_time: Callable[[], bool]) -> Iterator[
             if not any(torch.allclose(a, b) for a, b in ((there, here), (back, here), (there, back))):
                 for found in _at(subject, values, f"a matrix that is not symmetric in {subject.describe(s)}"):
                     yield replace(found, severity="warning", cause=ONLY_SYMMETRIC[0], fix=ONLY_SYMMETRIC[1])
+        except (Exception, SystemExit):
+            continue  # refused
+        finally:
+            subject.recognized = usual
+
+
+def _beyond_unit_length(subject: Subject, in_time: Callable[[], bool]) -> Iterator[Finding]:
+    """Nothing, if a function that normalizes its input is right for inputs that are longer, too."""
+    for s, domain in list(subject.recognized.items()):
+        if domain.name != "of unit length" or not in_time():
+            continue
+        usual = subject.recognized
+        values = subject.copies()
+        values[s] = 2 * values[s]
+        subject.recognized = {k: v for k, v in usual.items() if k != s}
+        try:
+            there, here = (subject.value([v.clone() for v in at]) for at in (values, subject.base))
+            if torch.allclose(there, here):  # it normalizes, and does not take for granted that others have
+                yield from _at(subject, values, f"twice the length in {subject.describe(s)}")
         except (Exception, SystemExit):
             continue  # refused
         finally:

@@ -296,7 +296,7 @@ def _looped(
 
 def _mapped_with_other_flags(subject: Subject, where: list[int]) -> Iterator[Finding]:
     """Nothing, if a rule for vmap is right for flags and dims that the sample does not have, too, or refuses them."""
-    for name, other in other_flags(subject):
+    for name, other in other_flags(subject, guess=False):
         with other:
             try:
                 expected, stacked = _looped(subject, where, dict.fromkeys(where, 0), (1.0, 0.9, 1.1))
@@ -395,6 +395,9 @@ def complex128(subject: Subject) -> Iterator[Finding]:
             raise Wrong
 
 
+ALL_TESTS = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+
+
 @check()
 def opcheck(subject: Subject) -> Iterator[Finding]:
     """Operators made with ``torch.library`` pass ``torch.library.opcheck``.
@@ -432,6 +435,9 @@ def opcheck(subject: Subject) -> Iterator[Finding]:
     for name, other in other_flags(subject) if samples else ():
         with other, contextlib.suppress(Exception), Collect(f", with {name}"):
             subject.run()
+    for dtype in (torch.float32, torch.bfloat16) if samples else ():
+        with subject.in_dtype(dtype), contextlib.suppress(Exception), Collect(f" in {str(dtype).partition('.')[2]}"):
+            subject.run(subject.converted(subject.copies(), dtype))
     failed: set[Any] = set()
     for (operator, given), (args, kwargs) in samples.items():
         if operator in failed:
@@ -441,7 +447,8 @@ def opcheck(subject: Subject) -> Iterator[Finding]:
             a.detach().clone().requires_grad_(k in seen and is_differentiable(a)) if isinstance(a, Tensor) else a
             for k, a in enumerate(args)
         )
-        results = torch.library.opcheck(operator, fresh, kwargs, raise_exception=False)
+        tests = ("test_schema", "test_faketensor") if given.startswith(" in ") else ALL_TESTS
+        results = torch.library.opcheck(operator, fresh, kwargs, test_utils=tests, raise_exception=False)
         for test, outcome in results.items():
             if isinstance(outcome, BaseException):
                 looks = LOOKS_AT_NUMBERS if DATA_DEPENDENT.search(f"{type(outcome).__name__}: {outcome}") else None
