@@ -1233,13 +1233,18 @@ def second_order(subject: Subject) -> Iterator[Finding]:
     if stepped:
         raise Unmeasured("the values come in steps, and the gradient does, too")
     if not subject.accuracy and subject.right and not subject.rough:
-        for label, make in (("all zeros", torch.zeros_like), ("one zero", one_zero)):
+        # What a function among the arguments does at zeros is not the solver's to mend.
+        zeros: dict[str, Callable[[Tensor], Tensor]] = {"all zeros": torch.zeros_like, "one zero": one_zero}
+        for label, make in zeros.items() if not any(map(callable, subject.flat)) else ():
             there = [*(make(b) if s in slots else b.clone() for s, b in enumerate(subject.base)), *grad_outputs]
             if found := _not_a_number(subject, gradient, there, where, label):
                 yield found
                 raise Wrong
         yield from _at_one(subject, slots)
         yield from _third_order(subject)
+
+
+LARGEST = 1e6  # times the gradient: a slope that is taken for finite
 
 
 def _not_a_number(
@@ -1264,7 +1269,8 @@ def _not_a_number(
     position, result = undefined[0]
     numeric = Derivative(lambda v: real(gradient(v)[0]), point, [position], subject.coarsest)
     mismatch = numeric.compare(real([result]), real(weights_of(grads)))
-    if mismatch is None:
+    # Infinite slopes are no more useful than NaN.
+    if mismatch is None or not abs(mismatch.expected) < LARGEST * (1 + float(real(grads).abs().max())):
         return None
     n = len(subject.slots)
     name = subject.describe(position) if position < n else f"grad_output {position - n}"
