@@ -141,8 +141,9 @@ def _held_fixed(subject: Subject) -> Iterator[Finding]:
                 "error",
                 f"if {slot.name} requires grad, too, which the sample holds fixed, {found.text}",
                 *found.advice(
-                    "The gradients of two arguments share memory, and one is written to for the other.",
-                    "Compute each gradient out of place, or on a copy.",
+                    "What backward returns for one argument depends on whether another one requires grad: the two "
+                    "gradients share memory and one of them is written to, or they are in each other's place.",
+                    "Compute each gradient apart and out of place.",
                 ),
             )
             return
@@ -372,8 +373,9 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
 
     If a network uses a layer twice, or a loss is evaluated on two batches, the second forward runs before the first
     backward. A value that is kept on the class, in a global or in a cache then belongs to the wrong call. Backward may
-    also run in another thread than forward, as it does on a GPU. And where the checks run in a forked process, the
-    first call may be one in bfloat16, whose constants the function must not keep for other dtypes.
+    also run in another thread than forward, as it does on a GPU, or after ``eval()``, as where a validation comes first.
+    And where the checks run in a forked process, the first call may be one in bfloat16 or in inference mode, whose
+    constants the function must not keep for others.
     """
     hidden = [slot.hidden for slot in subject.slots]
 
@@ -407,7 +409,8 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
                 ),
             )
             return
-    if found := deviation(subject, functools.partial(_in_the_other_mode, subject), subject.expected):
+    found = deviation(subject, functools.partial(_in_the_other_mode, subject), subject.expected)
+    if found and found.error is None:  # a checkpoint that computes again notices, and raises
         yield finding(
             "error",
             f"with eval() or train() called between forward and backward, {found.text}",
