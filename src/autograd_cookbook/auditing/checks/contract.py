@@ -373,9 +373,9 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
 
     If a network uses a layer twice, or a loss is evaluated on two batches, the second forward runs before the first
     backward. A value that is kept on the class, in a global or in a cache then belongs to the wrong call. Backward may
-    also run in another thread than forward, as it does on a GPU, or after ``eval()``, as where a validation comes first.
-    And where the checks run in a forked process, the first call may be one in bfloat16 or in inference mode, whose
-    constants the function must not keep for others.
+    also run in another thread than forward, as it does on a GPU, or after ``eval()``, as where a validation comes
+    first. And where the checks run in a forked process, the first call may be one in bfloat16 or in inference mode,
+    whose constants the function must not keep for others.
     """
     hidden = [slot.hidden for slot in subject.slots]
 
