@@ -1725,8 +1725,8 @@ def gradient_expanded():
 @raises(
     "A gradient is on another device than its input",
     cause="The engine brings the dtype of a gradient to that of the input, but it moves only a gradient without "
-    "dimensions. Here it is the device ``meta``, which every machine has; usually it is a tensor made in ``backward`` "
-    "without ``device=``.",
+    "dimensions. Usually the other device comes from a tensor that ``backward`` makes without ``device=``; the program "
+    "below takes ``meta``, which every machine has. In old releases, ``cpu:0`` and ``cpu`` are two devices.",
     fix="Make tensors on the device of what they belong to: ``torch.zeros_like(x)``, ``grad_output.new_zeros(...)``.",
     see=("guide/backward", "check:returned"),
 )
