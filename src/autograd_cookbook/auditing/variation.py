@@ -149,12 +149,14 @@ def other_flags(subject: Subject, guess: bool = True) -> Iterator[tuple[str, Abs
     steps, one step is a bad one.
     """
     for place, value in enumerate(subject.flat):
-        for shown, other in _others(subject, value) if guess or value is not None else ():
+        # Of lengths and sizes in a tuple, forward does not refuse what has no meaning.
+        counts = subject.custom and "[" not in subject.arguments_names[place]
+        for shown, other in _others(subject, value, counts) if guess or value is not None else ():
             flat = [*subject.flat[:place], other, *subject.flat[place + 1 :]]
             if _matters(subject, value, subject.settings(flat)):
                 yield f"{shown} instead of {value!r} in {subject.arguments_names[place]}", subject.settings(flat)
     for name, value in subject.defaults.items() if subject.gradient == "exact" else ():
-        for shown, other in _others(subject, value) if guess or value is not None else ():
+        for shown, other in _others(subject, value, subject.custom) if guess or value is not None else ():
             if _matters(subject, value, subject.option(name, other)):
                 yield f"{name}={shown} instead of {value!r}", subject.option(name, other)
 
@@ -171,7 +173,7 @@ def _matters(subject: Subject, value: Any, other: AbstractContextManager[None]) 
         return False  # refused
 
 
-def _others(subject: Subject, value: Any) -> Iterator[tuple[str, Any]]:
+def _others(subject: Subject, value: Any, counts: bool) -> Iterator[tuple[str, Any]]:
     """Other values of the same kind, and how a finding shows them. For None they are guesses."""
     if isinstance(value, bool):
         others: list[Any] = [not value]
@@ -180,7 +182,8 @@ def _others(subject: Subject, value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, int):
         dims = max((v.dim() for v in subject.base), default=0)
         dim = [d for d in (value - dims, value + dims, value + 1, value - 1) if -dims <= d < dims > value >= -dims]
-        others = list(dict.fromkeys(dim + [n for n in (value + 1, value - 1, 2 * value) if n > 0 < value]))
+        numbers = [n for n in (value + 1, value - 1, 2 * value) if n > 0 < value] if counts else []
+        others = list(dict.fromkeys(dim + numbers))
     elif isinstance(value, float) and math.isfinite(value):
         others = [0.75 * value, 0.0] if value else [0.5]
     else:

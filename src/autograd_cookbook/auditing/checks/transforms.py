@@ -414,10 +414,12 @@ def opcheck(subject: Subject) -> Iterator[Finding]:
             self.where = where
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if func.namespace not in BUILT_IN:
-                # Copies: the operator may write to what it is given.
-                samples.setdefault((func, self.where), tree_map(_clone, (args, kwargs or {})))
-            return func(*args, **(kwargs or {}))
+            if func.namespace in BUILT_IN:
+                return func(*args, **(kwargs or {}))
+            given = tree_map(_clone, (args, kwargs or {}))  # copies: the operator may write to what it is given
+            result = func(*args, **(kwargs or {}))
+            samples.setdefault((func, self.where), given)  # which it does not refuse
+            return result
 
     # The positions of the arguments that autograd sees. What a forward calls is called without a graph.
     watched: dict[Any, set[int]] = {}
