@@ -716,10 +716,15 @@ def _globals_of(code: types.CodeType) -> list[str]:
     return list(dict.fromkeys(i.argval for i in dis.get_instructions(code) if i.opname == "LOAD_GLOBAL"))
 
 
+def modules_of(function: Callable[..., Any]) -> list[nn.Module]:
+    """A module, or the module that has a method, and all modules in it."""
+    owner = getattr(function, "__self__", function)
+    return list(owner.modules()) if isinstance(owner, nn.Module) else []
+
+
 def _buffers(function: Callable[..., Any]) -> Iterator[tuple[nn.Module, str, Tensor | None, Tensor | None]]:
     """The buffers of a module or a module's method: where they are, and a copy of each."""
-    owner = getattr(function, "__self__", function)
-    for module in owner.modules() if isinstance(owner, nn.Module) else ():
+    for module in modules_of(function):
         for name, buffer in module._buffers.items():
             yield module, name, buffer, None if buffer is None else buffer.detach().clone()
 

@@ -134,36 +134,43 @@ WORDS = (
 )
 
 
-def one_zero(tensor: Tensor) -> Tensor:
-    """The same tensor with a zero in the middle."""
+def with_one(tensor: Tensor, number: float, where: float = 0.0) -> Tensor:
+    """The same tensor with another number in one entry: the first, or one so far on the way to the last."""
     result = tensor.clone()
     if result.numel():
-        result.view(-1)[result.numel() // 2] = 0
+        result.view(-1)[int(where * result.numel())] = number
     return result
 
 
 def other_flags(subject: Subject, guess: bool = True) -> Iterator[tuple[str, AbstractContextManager[None]]]:
     """Flags, modes, dims and numbers that the sample does not have, each in a context; the function may refuse them.
 
-    Where the sample has None, they are guesses: for an iteration that takes None for its own tolerance or number of
-    steps, one step is a bad one.
+    Where the sample has None, small numbers and a mask are tried, unless ``guess`` is False: some are bad guesses, such
+    as one step for an iteration.
     """
     for place, value in enumerate(subject.flat):
         # Of lengths and sizes in a tuple, forward does not refuse what has no meaning.
         counts = subject.custom and "[" not in subject.arguments_names[place]
-        for shown, other in _others(subject, value, counts) if guess or value is not None else ():
+        for other in _others(subject, value, counts, guess):
             flat = [*subject.flat[:place], other, *subject.flat[place + 1 :]]
             if _matters(subject, value, subject.settings(flat)):
-                yield f"{shown} instead of {value!r} in {subject.arguments_names[place]}", subject.settings(flat)
+                yield (
+                    f"{_shown(other)} instead of {value!r} in {subject.arguments_names[place]}",
+                    subject.settings(flat),
+                )
     for name, value in subject.defaults.items() if subject.gradient == "exact" else ():
-        for shown, other in _others(subject, value, subject.custom) if guess or value is not None else ():
+        for other in _others(subject, value, subject.custom, guess):
             if _matters(subject, value, subject.option(name, other)):
-                yield f"{name}={shown} instead of {value!r}", subject.option(name, other)
+                yield f"{name}={_shown(other)} instead of {value!r}", subject.option(name, other)
+
+
+def _shown(other: Any) -> str:
+    return "<a random mask>" if isinstance(other, Tensor) else repr(other)
 
 
 def _matters(subject: Subject, value: Any, other: AbstractContextManager[None]) -> bool:
-    """Whether to try another value: not of a zero that forward does not use, as that of noise for the gradient."""
-    if value is not None and (type(value) is not float or value):
+    """Whether to try another value: not of a zero or None that forward does not use, as of noise for the gradient."""
+    if not (value is None or (type(value) is float and value == 0)):
         return True
     usual = subject.value(subject.copies())
     try:
@@ -173,25 +180,22 @@ def _matters(subject: Subject, value: Any, other: AbstractContextManager[None]) 
         return False  # refused
 
 
-def _others(subject: Subject, value: Any, counts: bool) -> Iterator[tuple[str, Any]]:
-    """Other values of the same kind, and how a finding shows them. For None they are guesses."""
+def _others(subject: Subject, value: Any, counts: bool, guess: bool) -> list[Any]:
+    """Other values of the same kind; whole numbers may be counts as well as dims."""
+    if value is None and guess:
+        return [1, 2, *(at_random(subject.base[s]) for s in subject.leaves[:1])]
     if isinstance(value, bool):
-        others: list[Any] = [not value]
-    elif isinstance(value, str):
-        others = list(dict.fromkeys(w for words in WORDS if value in words for w in words if w != value))
-    elif isinstance(value, int):
+        return [not value]
+    if isinstance(value, str):
+        return list(dict.fromkeys(w for words in WORDS if value in words for w in words if w != value))
+    if isinstance(value, int):
         dims = max((v.dim() for v in subject.base), default=0)
-        dim = [d for d in (value - dims, value + dims, value + 1, value - 1) if -dims <= d < dims > value >= -dims]
-        numbers = [n for n in (value + 1, value - 1, 2 * value) if n > 0 < value] if counts else []
-        others = list(dict.fromkeys(dim + numbers))
-    elif isinstance(value, float) and math.isfinite(value):
-        others = [0.75 * value, 0.0] if value else [0.5]
-    else:
-        others = [1, 2] if value is None else []
-    yield from ((repr(other), other) for other in others)
-    if value is None and subject.leaves:
-        like = subject.base[subject.leaves[0]]
-        yield "<a random mask>", at_random(like)
+        near = (value - dims, value + dims, value + 1, value - 1) if -dims <= value < dims else ()
+        more = (value + 1, value - 1, 2 * value) if counts and value > 0 else ()
+        return list(dict.fromkeys([*(d for d in near if -dims <= d < dims), *(n for n in more if n > 0)]))
+    if isinstance(value, float) and math.isfinite(value):
+        return [0.75 * value, 0.0] if value else [0.5]
+    return []
 
 
 def at_random(like: Tensor) -> Tensor:

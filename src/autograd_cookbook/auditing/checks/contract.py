@@ -20,6 +20,7 @@ from autograd_cookbook.auditing.checks.gradients import (
     output_weights,
     repetitions,
     written_to_grad,
+    zeros_for_none,
 )
 from autograd_cookbook.auditing.checks.precision import largest_of
 from autograd_cookbook.auditing.diagnose import refused_on_purpose
@@ -27,7 +28,15 @@ from autograd_cookbook.auditing.numeric import Derivative, rounding
 from autograd_cookbook.auditing.observe import is_freed, observing, same
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.roots import FIRST_DTYPE, WRITES_GRAD
-from autograd_cookbook.auditing.subject import Run, Subject, is_differentiable, real, tensors_in, weights_of
+from autograd_cookbook.auditing.subject import (
+    Run,
+    Subject,
+    is_differentiable,
+    modules_of,
+    real,
+    tensors_in,
+    weights_of,
+)
 from autograd_cookbook.auditing.surrogates import is_still
 from autograd_cookbook.auditing.variation import Deviation, Outcome, deviation
 
@@ -124,7 +133,7 @@ FIXED = (
 
 
 def _held_fixed(subject: Subject) -> Iterator[Finding]:
-    """Nothing, if no argument that the sample holds fixed gets a wrong gradient once it requires grad."""
+    """Nothing, if no argument that the sample holds fixed makes a gradient wrong once it requires grad."""
     if subject.gradient != "exact" or not (subject.custom and subject.right) or subject.rough:
         return
     for s, slot in enumerate(subject.slots):
@@ -132,35 +141,41 @@ def _held_fixed(subject: Subject) -> Iterator[Finding]:
             continue
         if (grads := _if_it_requires_grad(subject, s)) is None or is_still(subject, s, subject.copies()):
             continue
-        grad = grads.pop(s)
-        outputs, expected = subject.expected
-        others = [e if k in grads else None for k, e in enumerate(expected)]
-        too = functools.partial(subject.vjp, requires=[k in (s, *subject.leaves) for k in range(len(expected))])
-        if found := deviation(subject, too, (outputs, others)):
-            yield finding(
-                "error",
-                f"if {slot.name} requires grad, too, which the sample holds fixed, {found.text}",
-                *found.advice(
-                    "What backward returns for one argument depends on whether another one requires grad: the two "
-                    "gradients share memory and one of them is written to, or they are in each other's place.",
-                    "Compute each gradient apart and out of place.",
-                ),
-            )
-            return
-        numeric = Derivative(subject.value, subject.base, [s], subject.coarsest, budget=LOOK)
-        floor, weights = rounding(outputs, subject.base[s]), output_weights(outputs, subject.active)
-        if numeric.center.isfinite().all() and (off := numeric.compare(real([grad]), weights, subject.accuracy, floor)):
-            yield finding(
-                "warning",
-                f"if {slot.name} requires grad, which the sample holds fixed, the gradient of "
-                f"{subject.describe(s, off.index)} is {off.actual:.6g}, but the values change by {off.expected:.6g}",
-                *FIXED,
-            )
+        if problems := list(_compared(subject, s, grads)):
+            yield from problems
             return
 
 
-def _if_it_requires_grad(subject: Subject, slot: int) -> dict[int, Tensor] | None:
-    """The gradients where an argument requires grad that the sample holds fixed; None if a backward declines it."""
+def _compared(subject: Subject, slot: int, grads: list[Tensor | None]) -> Iterator[Finding]:
+    """Nothing, if the other gradients are as without that of an argument that is held fixed, and that one is right."""
+    name, (outputs, expected) = subject.slots[slot].name, subject.expected
+    usual = [e if g is not None else None for g, e in zip(grads, expected, strict=True)]
+    others = [g if k != slot else None for k, g in enumerate(grads)]
+    if found := deviation(subject, lambda: (outputs, others), (outputs, usual)):
+        yield finding(
+            "error",
+            f"if {name} requires grad, too, which the sample holds fixed, {found.text}",
+            *found.advice(
+                "What backward returns for one argument depends on whether another one requires grad: the two "
+                "gradients share memory and one of them is written to, or they are in each other's place.",
+                "Compute each gradient apart and out of place.",
+            ),
+        )
+        return
+    numeric = Derivative(subject.value, subject.base, [slot], subject.coarsest, budget=LOOK)
+    floor, weights = rounding(outputs, subject.base[slot]), output_weights(outputs, subject.active)
+    actual = real(zeros_for_none(subject, grads, [slot]))
+    if numeric.center.isfinite().all() and (off := numeric.compare(actual, weights, subject.accuracy, floor)):
+        yield finding(
+            "warning",
+            f"if {name} requires grad, which the sample holds fixed, the gradient of "
+            f"{subject.describe(slot, off.index)} is {off.actual:.6g}, but the values change by {off.expected:.6g}",
+            *FIXED,
+        )
+
+
+def _if_it_requires_grad(subject: Subject, slot: int) -> list[Tensor | None] | None:
+    """All gradients where an argument requires grad that the sample holds fixed; None if a backward declines it."""
     requires = [s in (slot, *subject.leaves) for s in range(len(subject.slots))]
     with observing(subject.classes, saved=False) as record:
         try:
@@ -173,7 +188,7 @@ def _if_it_requires_grad(subject: Subject, slot: int) -> dict[int, Tensor] | Non
         for needed, got in zip(call.ctx.needs_input_grad, call.returned, strict=False)
     )
     grad = grads[slot]
-    return None if declined or grad is None or not grad.any() else {k: g for k, g in enumerate(grads) if g is not None}
+    return None if declined or grad is None or not grad.any() else grads
 
 
 PASSED = (
@@ -409,7 +424,9 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
                 ),
             )
             return
-    found = deviation(subject, functools.partial(_in_the_other_mode, subject), subject.expected)
+    modules = modules_of(subject.function)
+    in_the_other_mode = functools.partial(_in_the_other_mode, subject, modules)
+    found = deviation(subject, in_the_other_mode, subject.expected) if modules else None
     if found and found.error is None:  # a checkpoint that computes again notices, and raises
         yield finding(
             "error",
@@ -473,10 +490,8 @@ def independent_calls(subject: Subject) -> Iterator[Finding]:
         yield finding("error", *FORGOTTEN)
 
 
-def _in_the_other_mode(subject: Subject) -> Outcome:
-    """Forward in one mode of a module, backward in the other."""
-    owner: Any = getattr(subject.function, "__self__", subject.function)
-    modules = list(owner.modules()) if isinstance(owner, nn.Module) else []
+def _in_the_other_mode(subject: Subject, modules: Sequence[nn.Module]) -> Outcome:
+    """Forward in one mode of the modules, backward in the other."""
     run = subject.run()
 
     def switch() -> None:

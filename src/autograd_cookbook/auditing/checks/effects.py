@@ -18,6 +18,8 @@ from autograd_cookbook.auditing.state import preserved, random_states, restore, 
 from autograd_cookbook.auditing.subject import Run, Subject, is_differentiable, own_nodes_of, tensors_in, weights_of
 from autograd_cookbook.auditing.variation import other_flags
 
+WRITTEN = "forward writes to it: in place, through .data, or through a NumPy array that shares its memory."
+COPIED = "Work on a copy."
 RESIZED = "It resizes the storage of the tensor to 0."
 
 
@@ -48,12 +50,7 @@ def _unchanged_with_other_flags(subject: Subject) -> Iterator[Finding]:
         returned = {id(o) for o in run.outputs}
         for s in subject.leaves:
             if not (same(run.passed[s], subject.base[s]) or id(run.passed[s]) in returned or subject.slots[s].hidden):
-                yield finding(
-                    "error",
-                    f"with {name}, the function changes {subject.describe(s)}",
-                    "forward writes to it: in place, through .data, or through a NumPy array that shares its memory.",
-                    "Work on a copy.",
-                )
+                yield finding("error", f"with {name}, the function changes {subject.describe(s)}", WRITTEN, COPIED)
                 return
 
 
@@ -89,7 +86,7 @@ def inputs_unchanged(subject: Subject) -> Iterator[Finding]:
                 yield finding(
                     "error",
                     f"{call.cls.__name__}.forward changes argument {i} and does not mark it dirty",
-                    "forward writes to it: in place, through .data, or through a NumPy array that shares its memory.",
+                    WRITTEN,
                     "Work on a copy; or call ctx.mark_dirty on the input and return it.",
                 )
                 return
@@ -98,12 +95,7 @@ def inputs_unchanged(subject: Subject) -> Iterator[Finding]:
         dirty = id(run.passed[s]) in returned
         buffer = subject.slots[s].hidden and not subject.slots[s].leaf
         if not unchanged and not dirty and not buffer and id(run.passed[s]) not in state:
-            yield finding(
-                "error",
-                f"the function changes {subject.describe(s)}",
-                "forward writes to it: in place, through .data, or through a NumPy array that shares its memory.",
-                "Work on a copy.",
-            )
+            yield finding("error", f"the function changes {subject.describe(s)}", WRITTEN, COPIED)
             return
     yield from _containers_unchanged(subject)
     yield from () if subject.in_place else _unchanged_with_other_flags(subject)

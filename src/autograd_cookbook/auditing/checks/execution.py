@@ -59,14 +59,8 @@ def prepare(subject: Subject) -> Finding | None:
     if subject.isolated and any(isinstance(a, float) for a in subject.flat):
         # Nothing has called the function yet in this process, and so nothing in the one that is forked from it.
         subject.fresh = forking.status_of(functools.partial(mark_elsewhere, subject), forking.PATIENCE)
-    for dtype in (subject.dtype, torch.bfloat16) if subject.isolated else ():
-        subject.after[dtype] = forking.status_of(functools.partial(_mark_after, subject, dtype), SHORT)
-        if subject.after[dtype] is None:
-            break  # it hangs, or takes long
-    else:
-        subject.after_inference = (
-            subject.isolated and forking.status_of(functools.partial(_raises_after_inference, subject), SHORT) == RAISES
-        )
+    if subject.isolated:
+        _try_first_calls(subject)
     try:
         run = _first_run(subject)
     except NoTensorError:
@@ -120,8 +114,8 @@ def _only_once(error: BaseException) -> Finding:
 
 
 SHORT = 0.3  # seconds for two calls
-RAISES = 9
 MARKS = 10  # below them are the exit statuses of a process that failed
+RAISES = 9
 
 
 def mark(subject: Subject) -> int:
@@ -136,8 +130,18 @@ def mark_elsewhere(subject: Subject) -> int:
         return mark(subject)
 
 
+def _try_first_calls(subject: Subject) -> None:
+    """Find out, in processes that have not called the function either, what its first call leaves behind."""
+    for dtype in (subject.dtype, torch.bfloat16):
+        subject.after[dtype] = forking.status_of(functools.partial(_mark_after, subject, dtype), SHORT)
+        if subject.after[dtype] is None:
+            return  # it hangs, or takes long
+    status = forking.status_of(functools.partial(_raises_after_inference, subject), SHORT)
+    subject.after_inference = status == RAISES
+
+
 def _mark_after(subject: Subject, dtype: torch.dtype) -> int:
-    """The same for its own numbers, behind a call in another dtype."""
+    """The same for its own numbers, behind a call in one dtype or another."""
     with subject.in_dtype(dtype):
         subject.run(subject.converted(subject.copies(), dtype))
     return mark(subject)
@@ -153,7 +157,7 @@ def _raises_after_inference(subject: Subject) -> int:
     try:
         subject.run().gradients()
     except RuntimeError as error:
-        return RAISES if "nference tensor" in str(error) else MARKS
+        return RAISES if "inference tensor" in str(error).lower() else MARKS
     return MARKS
 
 

@@ -60,7 +60,7 @@ from autograd_cookbook.auditing.surrogates import (
     unlike_declared,
 )
 from autograd_cookbook.auditing.tangents import in_tangent_space, summary_and_advice
-from autograd_cookbook.auditing.variation import one_zero, other_flags
+from autograd_cookbook.auditing.variation import other_flags, with_one
 from autograd_cookbook.layouts import parts
 
 TOLERANCE = 0.05  # of approximate gradients, unless another is given
@@ -1164,21 +1164,17 @@ def second_order(subject: Subject) -> Iterator[Finding]:
 
     grads, leaves, weights = gradient([*subject.copies(), *grad_outputs], graph=True)
     second = weights_of(grads)
-    used = [(g, u) for g, u in zip(grads, second, strict=True) if g.requires_grad]
-    itself = bool(own_nodes_of([g for g, _ in used], subject.classes))
+    used = [g for g in grads if g.requires_grad]
+    itself = bool(own_nodes_of(used, subject.classes))
     if not subject.right and itself:
         raise Unmeasured("the gradient is wrong, and its own gradient uses it: the backward uses the output")
-    if not subject.right and any(hasattr(node, "_forward_cls") for node in nodes_of([g for g, _ in used])):
+    if not subject.right and any(hasattr(node, "_forward_cls") for node in nodes_of(used)):
         raise Unmeasured("the gradient is wrong, and the backward calls other custom functions")
-    again: Sequence[Tensor | None] = [None] * (len(leaves) + len(weights))
-    if used:
-        try:
-            again = torch.autograd.grad(
-                [g for g, _ in used], [*leaves, *weights], [u for _, u in used], allow_unused=True
-            )
-        except (Exception, SystemExit) as error:
-            written = "modified by an inplace operation" in str(error)  # by the first backward: nothing else ran
-            raise Refused(first_line(error), WRITES if written else None) from error
+    try:
+        again = _again(grads, [*leaves, *weights])
+    except (Exception, SystemExit) as error:
+        written = "modified by an inplace operation" in str(error)  # by the first backward: nothing else ran
+        raise Refused(first_line(error), WRITES if written else None) from error
     comparable = subject.derivative or subject.undeclared
     where = [*slots, *range(n, n + len(weights))]
     point = [*subject.base, *grad_outputs]
@@ -1234,33 +1230,39 @@ def second_order(subject: Subject) -> Iterator[Finding]:
         raise Unmeasured("the values come in steps, and the gradient does, too")
     if not subject.accuracy and subject.right and not subject.rough:
         # What a function among the arguments does at zeros is not the solver's to mend.
-        zeros: dict[str, Callable[[Tensor], Tensor]] = {"all zeros": torch.zeros_like, "one zero": one_zero}
-        for label, make in zeros.items() if not any(map(callable, subject.flat)) else ():
+        for label, make in ZEROS.items() if not any(map(callable, subject.flat)) else ():
             there = [*(make(b) if s in slots else b.clone() for s, b in enumerate(subject.base)), *grad_outputs]
             if found := _not_a_number(subject, gradient, there, where, label):
                 yield found
                 raise Wrong
-        yield from _at_one(subject, slots)
+        yield from _at_one(subject, gradient, grad_outputs)
         yield from _third_order(subject)
 
 
+ZEROS: dict[str, Callable[[Tensor], Tensor]] = {
+    "all zeros": torch.zeros_like,
+    "one zero": functools.partial(with_one, number=0, where=0.5),
+}
 LARGEST = 1e6  # times the gradient: a slope that is taken for finite
+# Of slots and grad_outputs: the gradients, and the leaves and the weights of outputs that they are differentiated by.
+Gradient = Callable[..., tuple[list[Tensor], list[Tensor], list[Tensor]]]
+
+
+def _again(grads: Sequence[Tensor], wanted: Sequence[Tensor]) -> Sequence[Tensor | None]:
+    """The derivatives of weighted gradients; None where there is none."""
+    pairs = [(g, w) for g, w in zip(grads, weights_of(grads), strict=True) if g.requires_grad]
+    if not pairs:
+        return [None] * len(wanted)
+    return torch.autograd.grad([g for g, _ in pairs], wanted, [w for _, w in pairs], allow_unused=True)
 
 
 def _not_a_number(
-    subject: Subject,
-    gradient: Callable[..., tuple[list[Tensor], list[Tensor], list[Tensor]]],
-    point: list[Tensor],
-    where: Sequence[int],
-    label: str,
+    subject: Subject, gradient: Gradient, point: list[Tensor], where: Sequence[int], label: str
 ) -> Finding | None:
     """A second derivative that is NaN at a point where the gradient is finite, and so are its differences."""
     try:
         grads, leaves, weights = gradient(point, graph=True)
-        pairs = [(g, w) for g, w in zip(grads, weights_of(grads), strict=True) if g.requires_grad]
-        again = torch.autograd.grad(
-            [g for g, _ in pairs], [*leaves, *weights], [w for _, w in pairs], allow_unused=True
-        )
+        again = _again(grads, [*leaves, *weights])
     except (Exception, SystemExit):
         return None  # outside of the domain
     undefined = [(p, a) for p, a in zip(where, again, strict=True) if a is not None and a.isnan().any()]
@@ -1282,23 +1284,16 @@ def _not_a_number(
     )
 
 
-def _at_one(subject: Subject, slots: Sequence[int]) -> Iterator[Finding]:
+def _at_one(subject: Subject, gradient: Gradient, grad_outputs: Sequence[Tensor]) -> Iterator[Finding]:
     """Nothing, if the derivative by grad_output is the same for ones and for threes, as backward is linear in it."""
     if subject.dtype is not torch.float64 or subject.gradient != "exact" or subject.random:
         return
 
     def by_grad_output(number: float) -> list[Tensor]:
-        run = subject.run()
-        active = [run.outputs[i] for i in subject.active]
-        weights = [torch.full_like(o, number).requires_grad_() for o in active]
-        leaves = run.leaves_of(slots)
-        grads = torch.autograd.grad(active, leaves, weights, create_graph=True, allow_unused=True)
-        used = [g for g in grads if g is not None and g.requires_grad]
-        return list(
-            torch.autograd.grad(used, weights, weights_of(used), allow_unused=True, materialize_grads=True)
-            if used
-            else map(torch.zeros_like, weights)
-        )
+        point = [*subject.copies(), *(torch.full_like(g, number) for g in grad_outputs)]
+        grads, _, weights = gradient(point, graph=True)
+        again = _again(grads, weights)
+        return [torch.zeros_like(w) if a is None else a for w, a in zip(weights, again, strict=True)]
 
     try:
         pairs = list(zip(by_grad_output(1.0), by_grad_output(3.0), strict=True))

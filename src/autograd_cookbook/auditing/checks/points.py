@@ -1,5 +1,6 @@
 """Special points: zeros, ties, kinks, large numbers and infinities, where formulas divide by zero or overflow."""
 
+import contextlib
 import functools
 import itertools
 import math
@@ -27,17 +28,9 @@ from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.roots import IN_ORDER, REPEATED
 from autograd_cookbook.auditing.subject import Subject, is_differentiable, real, weights_of
 from autograd_cookbook.auditing.surrogates import is_still, take_as_custom, unlike_declared
-from autograd_cookbook.auditing.variation import at_random, one_zero, other_flags
+from autograd_cookbook.auditing.variation import at_random, other_flags, with_one
 
 Change = Callable[[Tensor], Tensor]
-
-
-def _one_of_one(tensor: Tensor) -> Tensor:
-    """An entry of one, as an opacity of one or a probability that is certain."""
-    result = tensor.clone()
-    if result.numel():
-        result.view(-1)[result.numel() // 2] = 1
-    return result
 
 
 def _first_row_zero(tensor: Tensor) -> Tensor:
@@ -83,8 +76,8 @@ def _alternating(size: float) -> Change:
 
 POINTS: dict[str, Change] = {
     "all zeros": torch.zeros_like,
-    "one zero": one_zero,
-    "one of one": _one_of_one,
+    "one zero": functools.partial(with_one, number=0, where=0.5),
+    "one of one": functools.partial(with_one, number=1, where=0.5),  # an opacity of one, a probability that is certain
     "a row of zeros": _first_row_zero,
     "all equal": _ties,
     "some equal": _some_ties,
@@ -197,26 +190,33 @@ ONLY_SYMMETRIC = (
 )
 
 
+@contextlib.contextmanager
+def _anywhere(subject: Subject, slot: int) -> Iterator[None]:
+    """One argument is not brought into the set that the sample's is in, while inside; forward may refuse it there."""
+    usual = subject.recognized
+    subject.recognized = {s: domain for s, domain in usual.items() if s != slot}
+    try:
+        with contextlib.suppress(Exception, SystemExit):
+            yield
+    finally:
+        subject.recognized = usual
+
+
 def _beyond_symmetry(subject: Subject, in_time: Callable[[], bool]) -> Iterator[Finding]:
     """Nothing, if the gradient is right for a matrix that is not symmetric, too, where the sample's is by chance."""
     for s, domain in list(subject.recognized.items()):
         if domain.name not in ("symmetric", "positive definite") or not in_time():
             continue
-        usual, base = subject.recognized, subject.base[s]
+        base = subject.base[s]
         values, mirrored = subject.copies(), subject.copies()
         values[s] = base + 0.1 * base.abs().mean() * torch.ones_like(base).triu(1)
         mirrored[s] = values[s].mT.contiguous()
-        subject.recognized = {k: v for k, v in usual.items() if k != s}
-        try:
+        with _anywhere(subject, s):
             there, back, here = (subject.value([v.clone() for v in at]) for at in (values, mirrored, subject.base))
             # One triangle alone is read, or the mean of both.
             if not any(torch.allclose(a, b) for a, b in ((there, here), (back, here), (there, back))):
                 for found in _at(subject, values, f"a matrix that is not symmetric in {subject.describe(s)}"):
                     yield replace(found, severity="warning", cause=ONLY_SYMMETRIC[0], fix=ONLY_SYMMETRIC[1])
-        except (Exception, SystemExit):
-            continue  # refused
-        finally:
-            subject.recognized = usual
 
 
 def _beyond_unit_length(subject: Subject, in_time: Callable[[], bool]) -> Iterator[Finding]:
@@ -224,18 +224,12 @@ def _beyond_unit_length(subject: Subject, in_time: Callable[[], bool]) -> Iterat
     for s, domain in list(subject.recognized.items()):
         if domain.name != "of unit length" or not in_time():
             continue
-        usual = subject.recognized
         values = subject.copies()
         values[s] = 2 * values[s]
-        subject.recognized = {k: v for k, v in usual.items() if k != s}
-        try:
+        with _anywhere(subject, s):
             there, here = (subject.value([v.clone() for v in at]) for at in (values, subject.base))
             if torch.allclose(there, here):  # it normalizes, and does not take for granted that others have
                 yield from _at(subject, values, f"twice the length in {subject.describe(s)}")
-        except (Exception, SystemExit):
-            continue  # refused
-        finally:
-            subject.recognized = usual
 
 
 def _with_other_arguments(subject: Subject, in_time: Callable[[], bool]) -> Iterator[Finding]:
@@ -286,12 +280,6 @@ def _moves(subject: Subject) -> bool:
     return True
 
 
-def _with_first(tensor: Tensor, number: int) -> Tensor:
-    result = tensor.clone()
-    result.view(-1)[0] = number
-    return result
-
-
 def _narrows(subject: Subject) -> bool:
     """Whether digits are given up on the way, as by a flag that has activations stored in eight bits."""
     try:
@@ -316,7 +304,7 @@ def _other_arguments(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
             marks = [a for a in numbers if type(a) is int and a < -base.dim()]  # labels that are left out
             # A length of nothing, and one that is less than the others, if they are lengths.
             marks += dict.fromkeys([0, int(base.reshape(-1)[0]) - 1]) if bool((base > 0).all()) else []
-            others = {f"{mark} as one entry": _with_first(base, mark) for mark in marks} | {
+            others = {f"{mark} as one entry": with_one(base, mark) for mark in marks} | {
                 REVERSED: base.flip(-1),
                 ONE_INDEX: base.reshape(-1)[:1].expand(base.numel()).reshape(base.shape).clone(),
             }
@@ -491,7 +479,7 @@ def reference_points(subject: Subject) -> Iterator[Finding]:
     if subject.reference is None or not subject.derivative:
         return
     infinite = {name: functools.partial(torch.full_like, fill_value=x) for name, x in BOUNDLESS.items()}
-    mixed = {f"one {name}": functools.partial(_with_one, number=x) for name, x in BOUNDLESS.items()}
+    mixed = {f"one {name}": functools.partial(with_one, number=x) for name, x in BOUNDLESS.items()}
     complex_leaf = any(subject.base[s].is_complex() for s in subject.leaves)
     for name, make in (POINTS if complex_leaf else POINTS | infinite | mixed).items():
         values = [make(v) if s in subject.leaves else v.clone() for s, v in enumerate(subject.base)]
@@ -525,10 +513,3 @@ def reference_points(subject: Subject) -> Iterator[Finding]:
                     "Compute a safe form of it where the plain one is not finite.",
                 )
                 return
-
-
-def _with_one(tensor: Tensor, number: float) -> Tensor:
-    result = tensor.clone()
-    if result.numel():
-        result.view(-1)[0] = number
-    return result
