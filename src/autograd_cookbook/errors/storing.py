@@ -1,7 +1,7 @@
 """Store the index of messages and their programs: in the repository as text, with each value on its own line, so that a
 comparison of two versions can be read; in a wheel and a source distribution compressed, which needs a quarter less than
 their own compression. There entries and their cases are stored by field, because texts of one field resemble each
-other. Only the messages and their wordings are stored by entry, because a wording has the words of its message. Prose
+other. Only the messages and their wordings are stored by entry, and a wording as what differs from its message. Prose
 is compressed with bzip2 and the rest, mostly patterns, with LZMA: each is the smaller one for its part. In prose, one
 byte stands for each of the most frequent words, so that bzip2 finds more of what comes before. The file holds both
 parts, one after the other. A fixed program is stored as its differences from the broken one.
@@ -11,13 +11,14 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 PROSE = ("cause", "fix", "tell", "change", "title")  # fields of entries and cases
 SAID = ("message", "former", "wordings")  # fields that repeat each other's words
 WORD, WORDS, FIRST = r"[a-z]{3,}", 100, 0x80  # what is abbreviated, how many, and the first byte that ASCII lacks
+SPOKEN, LEADING = re.compile(r"[a-z_]\w*"), 160  # a word of a message, and in how many characters a wording has its own
 Row = dict[str, Any]
 
 
@@ -36,8 +37,9 @@ def read(path: Path) -> dict[str, Any]:
     texts = ({field: both[i] for field, both in prose["fields"].items()} for i in (0, 1))
     entries, cases = (_rows(stored.pop(name) | own) for name, own in zip(("entries", "cases"), texts, strict=True))
     remaining = iter(cases)
+    left_out = frozenset(stored["rules"]["tokens"]["drop"])
     for entry, said in zip(entries, stored.pop("said"), strict=True):
-        _restore(entry, said)
+        _restore(entry, said, left_out)
         if count := entry.pop("cases", 0):
             entry["cases"] = [next(remaining) for _ in range(count)]
     return stored | {"entries": entries, "questions": _rows(prose["questions"])}
@@ -60,7 +62,8 @@ def compressed(path: Path) -> bytes:
     cases = [case for entry in stored["entries"] for case in entry.get("cases", ())]
     entries = [entry | {"cases": len(entry["cases"])} if "cases" in entry else entry for entry in stored["entries"]]
     columns = {"entries": _columns(entries), "cases": _columns(cases)}
-    said = {"said": [_said(entry) for entry in entries]}
+    left_out = frozenset(stored["rules"]["tokens"]["drop"])
+    said = {"said": [_said(entry, left_out) for entry in entries]}
     prose = {"fields": {field: [columns[name].pop(field) for name in ("entries", "cases")] for field in PROSE}}
     prose["questions"] = _columns(stored.pop("questions"))
     stored |= {name: {k: v for k, v in fields.items() if k not in SAID} for name, fields in columns.items()} | said
@@ -89,20 +92,63 @@ def _edited(broken: str, edits: Sequence[Any]) -> str:
     return "\n".join(lines) if edits else ""
 
 
-def _said(entry: Row) -> list[Any]:
+def _said(entry: Row, left_out: frozenset[str]) -> list[Any]:
     """Return the messages of an entry, of this release and of former ones, each with a wording next to it."""
     order = ("torch", "message", "kind")
     former = [[each[name] for name in order if name in each] for each in entry.get("former", ())]
-    wordings = [[lead, tail, *([kind] if kind != entry["kind"] else [])] for lead, tail, kind in entry["wordings"]]
-    return list(itertools.chain(*itertools.zip_longest([entry["message"], *former], wordings)))
+    said = list(itertools.chain(*itertools.zip_longest([entry["message"], *former], entry["wordings"])))
+    for i, words in _each_wording(said, left_out):
+        lead, tail, kind = said[i]
+        said[i] = [_differences(words, lead.split()), tail, *([kind] if kind != entry["kind"] else [])]
+    return said
 
 
-def _restore(entry: Row, said: Sequence[Any]) -> None:
+def _restore(entry: Row, said: list[Any], left_out: frozenset[str]) -> None:
     """Put into an entry what :func:`_said` returned."""
+    for i, words in _each_wording(said, left_out):
+        differences, *others = said[i]
+        said[i] = [_with_differences(words, differences), *others, entry["kind"]][:3]
     entry["message"], *former = (each for each in said[::2] if each is not None)
     if former:
         entry["former"] = [dict(zip(("torch", "message", "kind"), each, strict=False)) for each in former]
-    entry["wordings"] = [[*each, entry["kind"]][:3] for each in said[1::2] if each is not None]
+    entry["wordings"] = [each for each in said[1::2] if each is not None]
+
+
+def _each_wording(said: Sequence[Any], left_out: frozenset[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the place of each wording and the words of the last message before it."""
+    message = ""
+    for i in range(0, len(said) - 1, 2):
+        if said[i] is not None:
+            message = said[i] if isinstance(said[i], str) else said[i][1]
+        if said[i + 1] is not None:
+            yield i + 1, [word for word in SPOKEN.findall(message[:LEADING].lower()) if word not in left_out]
+
+
+def _differences(words: Sequence[str], wording: Sequence[str]) -> str:
+    """Return how to get a wording from these words: take so many, leave out so many (negative), or add a word."""
+    import difflib
+
+    steps: list[str] = []
+    for kind, i, j, k, m in difflib.SequenceMatcher(None, words, wording, autojunk=False).get_opcodes():
+        if kind == "equal":
+            steps.append(str(j - i))
+        else:
+            steps += [str(i - j)] * (i < j < len(words)) + list(wording[k:m])
+    return " ".join(steps)
+
+
+def _with_differences(words: Sequence[str], differences: str) -> str:
+    """Return the wording to which the differences lead; none of its own words is a whole number."""
+    wording: list[str] = []
+    at = 0
+    for step in differences.split():
+        if step.isdigit():
+            wording += words[at : at + int(step)]
+        elif not step.startswith("-"):
+            wording.append(step)
+            continue
+        at += abs(int(step))
+    return " ".join(wording)
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
