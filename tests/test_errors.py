@@ -388,6 +388,7 @@ def test_what_is_not_about_gradients_is_said_to_be_so(text: str, said: str) -> N
             "RuntimeError: function WarpBackward returned an incorrect number of gradients (expected 5, got 4) [mps:0]",
             "on the CPU",
         ),
+        ("RuntimeError: Function 'torch::autograd::CppNode<warp::Warp>' returned nan values in its 0th output.", "C++"),
     ],
 )
 def test_what_is_not_the_readers_own_is_said_to_be_so(text: str, said: str) -> None:

@@ -973,22 +973,25 @@ def _refused_in(grads: Sequence[Tensor]) -> bool:
     return any(node.name().rpartition("::")[2] == "Error" for node in nodes_of(grads))
 
 
-def _memory(tensor: Tensor) -> tuple[torch.layout, int | None]:
-    """Where the numbers of a tensor are; a sparse one that is made from the memory of a dense one is another tensor."""
+def _place(tensor: Tensor) -> tuple[Any, ...]:
+    """Where the numbers of a tensor are, and how they lie; a sparse one that is made from a dense one is another one."""
     consists_of = parts(tensor.detach())
-    return tensor.layout, consists_of[-1].untyped_storage().data_ptr() if consists_of else None
+    return tensor.layout, tensor.shape, *((t.data_ptr(), t.shape, t.stride()) for t in consists_of)
 
 
 def _is_result(thing: Any, record: Record) -> bool:
-    """Whether forward has computed something, and does not have it from its arguments or return it."""
-    given: dict[Any, int] = {}
-    for tensor in (t for call in record.forwards for t in (*call.inputs, *call.returned) if isinstance(t, Tensor)):
-        given[_memory(tensor)] = max(tensor.numel(), given.get(_memory(tensor), 0))
+    """Whether forward has made something, and does not have it from its arguments or return it.
+
+    A view that forward takes of an argument has no more graph than what it computes.
+    """
+    given = {
+        _place(t) for call in record.forwards for t in (*call.inputs, *call.returned) if isinstance(t, Tensor)
+    }
     held = tensors_in([thing, getattr(thing, "__dict__", {})])
-    return isinstance(thing, float) or any(is_differentiable(t) and t.numel() > given.get(_memory(t), 0) for t in held)
+    return isinstance(thing, float) or any(is_differentiable(t) and _place(t) not in given for t in held)
 
 
-def _taken_from_forward(subject: Subject, slots: Sequence[int], moved: int, claimed: Tensor) -> str:
+def _taken_from_forward(subject: Subject, slots: Sequence[int], moved: int, claimed: Tensor) -> str | None:
     """What forward keeps that the backward takes for constant, in words, if that is why a second derivative is off.
 
     Along one direction of the input ``moved``, each thing that is kept is exchanged for what forward keeps nearby. By
@@ -998,7 +1001,7 @@ def _taken_from_forward(subject: Subject, slots: Sequence[int], moved: int, clai
     generator = torch.Generator().manual_seed(11)
     base = subject.base[moved]
     direction = torch.randn(base.shape, generator=generator, dtype=torch.float64).to(base)
-    step = torch.finfo(base.dtype).eps ** (1 / 3) * max(1.0, float(base.abs().max()))
+    step = torch.finfo(subject.coarsest).eps ** (1 / 3) * max(1.0, float(base.abs().max()))
 
     def weighted(kept: Kept, sign: int = 0) -> float:
         values = subject.copies()
@@ -1017,7 +1020,7 @@ def _taken_from_forward(subject: Subject, slots: Sequence[int], moved: int, clai
         true = (weighted(above, 1) - weighted(below, -1)) / (2 * step)
         effects = {place: spoils(place) for place, thing in here.things.items() if _is_result(thing, here.record)}
     except (Exception, SystemExit):
-        return ""  # what is kept is of another kind nearby, or cannot be exchanged
+        return None  # what is kept is of another kind nearby, or cannot be exchanged
     missing = true - float(real([claimed]) @ real([direction]))
     if not effects or not abs(missing - sum(effects.values())) < 0.5 * abs(missing):
         return ""
@@ -1067,7 +1070,7 @@ def _not_a_derivative(subject: Subject, classes: Sequence[type[torch.autograd.Fu
 
 # Why a second derivative is wrong, and what to do.
 CONSTANT = "The backward uses {}, which forward keeps: it depends on the inputs and has no graph back to them."
-SILENT = "It is silently zero: the backward detaches a tensor, reads .data, works under no_grad or in NumPy."
+SILENT = "It is silently zero: the backward {}detaches a tensor, reads .data, works under no_grad or in NumPy."
 APPLIED_TWICE = (
     "The backward uses an output. The derivative of this output is the backward itself, so a second derivative applies "
     "the surrogate a second time.",
@@ -1075,9 +1078,10 @@ APPLIED_TWICE = (
     "once_differentiable, which raises where grad_output requires grad.",
 )
 DETACHED = (
-    "The backward uses a tensor that depends on the inputs but has no graph back to them: it detaches a part, reads "
+    "The backward uses a tensor that depends on the inputs but has no graph back to them: it {}detaches a part, reads "
     ".data, or works under no_grad on the way."
 )
+KEPT = "uses a result that forward keeps, "
 UNRECORDED = (
     "It is silently zero, because autograd does not record this backward: it runs under no_grad, or detaches or leaves "
     "torch on the way to every result."
@@ -1215,7 +1219,9 @@ def second_order(subject: Subject) -> Iterator[Finding]:
             ):
                 cause, fix = TANGENT[0].format(name_of_one), TANGENT[1]
             else:
-                cause, fix = CONSTANT.format(kept) if kept else SILENT if silent else DETACHED, COMPUTED
+                constant = (SILENT if silent else DETACHED).format(KEPT if kept is None else "")
+                cause = CONSTANT.format(kept) if kept else constant
+                fix = COMPUTED
         yield finding(
             "error" if subject.derivative else "warning",
             f"the second derivative with respect to {name} is {mismatch.actual:.6g}, but "
