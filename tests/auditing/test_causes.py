@@ -81,6 +81,51 @@ class ReturnsAPart(Function):
         return 3 * grad_output * ctx.powers[1]
 
 
+class KeepsAView(Function):
+    """The product of two columns, which are kept as views of the argument."""
+
+    @staticmethod
+    def forward(ctx, x):
+        a, b = x.unbind(1)
+        ctx.save_for_backward(a, b)
+        return a * b
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        a, b = ctx.saved_tensors
+        return torch.stack([grad_output * b, grad_output * a], 1)
+
+
+class KeepsAConstantOutput(Function):
+    """x³, whose second output, x², is marked as not differentiable."""
+
+    @staticmethod
+    def forward(ctx, x):
+        square = x * x
+        ctx.save_for_backward(square)
+        ctx.mark_non_differentiable(square)
+        return x**3, square
+
+    @staticmethod
+    def backward(ctx, grad_output, _):
+        return 3 * grad_output * ctx.saved_tensors[0]
+
+
+class DifferentiatesInForward(Function):
+    """The sum of x³ · w, whose gradients forward computes by torch.func, which allows no hooks on saved tensors."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        gradient, value = torch.func.grad_and_value(lambda x: (x**3 * w.detach()).sum())(x.detach())
+        ctx.save_for_backward(gradient, x, w)
+        return value
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        gradient, x, w = ctx.saved_tensors
+        return grad_output * gradient, grad_output * x**3 + 0 * w
+
+
 class RefusesTheOthers(Function):
     """A covariance whose backward serves one argument, and whose forward refuses gradients for the other."""
 
@@ -103,6 +148,9 @@ class RefusesTheOthers(Function):
         (ReadsData, lambda: (leaf(3),), "it detaches a part, reads .data"),
         (KeepsANumber, lambda: (leaf(4),), "The backward uses ctx.largest, a number"),
         (ReturnsAPart, lambda: (leaf(4),), "The backward uses ctx.powers, an intermediate result of shape [3, 4]"),
+        (KeepsAView, lambda: (leaf(3, 2),), "The backward uses an intermediate result of shape [3]"),
+        (KeepsAConstantOutput, lambda: (leaf(3),), "The backward uses an intermediate result of shape [3]"),
+        (DifferentiatesInForward, lambda: (leaf(3), leaf(3)), "it uses a result that forward keeps, detaches a part"),
         (
             RefusesTheOthers,
             lambda: (leaf(3).detach(), leaf(3)),
@@ -114,6 +162,83 @@ class RefusesTheOthers(Function):
 def test_what_makes_a_second_derivative_wrong_is_named(function, arguments, cause):
     (found,) = audit(function.apply, arguments(), only=["second_order"], isolate=False).findings
     assert cause in found.cause
+
+
+class LogarithmInPlace(Function):
+    """log(x + y), which takes the logarithm in place after it has saved the sum."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        total = x + y
+        ctx.save_for_backward(total)
+        return total.log_()
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (total,) = ctx.saved_tensors
+        return grad_output / total, grad_output / total
+
+
+def test_what_forward_writes_after_it_has_saved_it_is_named():
+    found = audit(LogarithmInPlace.apply, (leaf(3).abs(), leaf(3).abs()), only=["first_order"], isolate=False).findings
+    assert found[0].cause.startswith("forward changes a tensor in place after save_for_backward"), found[0].cause
+
+
+class Projection(Function):
+    """A normalized row times a matrix, in plain torch."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return nn.functional.layer_norm(x, x.shape[-1:]) @ weight
+
+    @staticmethod
+    @torch.enable_grad()
+    def backward(ctx, grad_output):
+        leaves = [t.detach().requires_grad_() for t in ctx.saved_tensors]
+        out = nn.functional.layer_norm(leaves[0], leaves[0].shape[-1:]) @ leaves[1]
+        return torch.autograd.grad(out, leaves, grad_output)
+
+
+class Distances(Function):
+    """Squared distances of points, by the formula that cancels for points that are far from the origin."""
+
+    @staticmethod
+    def forward(ctx, x, y):
+        ctx.save_for_backward(x, y)
+        return x.square().sum(1)[:, None] + y.square().sum(1) - 2 * x @ y.T
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, y = ctx.saved_tensors
+        gap = 2 * grad_output[:, :, None] * (x[:, None] - y)
+        return gap.sum(1), -gap.sum(0)
+
+
+@pytest.mark.parametrize(("function", "right"), [(Projection, True), (Distances, False)])
+def test_a_large_number_is_added_to_what_can_have_one(function, right):
+    sides = (leaf(4, 4), leaf(4, 4) * 1.3)
+    found = audit(function.apply, sides, only=["float32"], isolate=False).findings
+    assert not any("10000 added" in f.summary for f in found) == right, [f.summary for f in found]
+
+
+class LeftDirections(Function):
+    """The left singular vectors of x as eigenvectors of x·xᵀ; no gradient."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.linalg.eigh(x @ x.mT)[1] * 1.0
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return torch.zeros_like(ctx.saved_tensors[0])
+
+
+def test_rounding_is_judged_where_it_happens():
+    """Where all rows are equal, most of the vectors are arbitrary, and no sign of a wrong stride."""
+    report = audit(LeftDirections.apply, (leaf(7, 5),), only=["input_layouts"], gradient="custom", isolate=False)
+    assert not report.findings, report.findings[0].summary
 
 
 class ScalesWhatItGets(Function):

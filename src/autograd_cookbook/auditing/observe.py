@@ -22,6 +22,7 @@ class ForwardCall:
     inputs: tuple[Any, ...]
     changed: list[int] = field(default_factory=list)
     dirty: list[int] = field(default_factory=list)
+    constant: tuple[Any, ...] = ()  # of what is returned: marked as not differentiable
     returned: list[Any] = field(default_factory=list)
 
 
@@ -63,33 +64,65 @@ def observing(
     record = Record()
     # ctx is one object from forward to backward; a reference keeps its id from being used again.
     calls: dict[int, tuple[Any, ForwardCall]] = {}
-    replaced: list[tuple[type[Function], str, Any]] = []
 
-    def replace(cls: type[Function], name: str, wrap: Callable[[Any], Any]) -> None:
-        replaced.append((cls, name, cls.__dict__.get(name)))
-        original = getattr(cls, name)
-
+    def within(wrap: Callable[..., Any], function: Callable[..., Any]) -> Any:
         def inner(*args: Any, **kwargs: Any) -> Any:
             with around():
-                return original(*args, **kwargs)
+                return function(*args, **kwargs)
 
-        setattr(cls, name, staticmethod(wrap(original if around is contextlib.nullcontext else inner)))
+        return wrap(function if around is contextlib.nullcontext else inner)
 
-    for cls in classes:
-        modern = cls.setup_context is not Function.setup_context
-        replace(cls, "forward", functools.partial(_forward, cls=cls, modern=modern, record=record, calls=calls))
-        if modern:
-            replace(cls, "setup_context", functools.partial(_setup_context, record=record, calls=calls))
-        name = "vjp" if cls.vjp is not Function.vjp and cls.backward is Function.backward else "backward"
-        replace(cls, name, functools.partial(_backward, cls=cls, record=record, calls=calls, saved=saved))
-    try:
+    with contextlib.ExitStack() as stack:
+        for cls in classes:
+            modern = cls.setup_context is not Function.setup_context
+            wraps = {"forward": functools.partial(_forward, cls=cls, modern=modern, record=record, calls=calls)}
+            if modern:
+                wraps["setup_context"] = functools.partial(_setup_context, record=record, calls=calls)
+            name = "vjp" if cls.vjp is not Function.vjp and cls.backward is Function.backward else "backward"
+            wraps[name] = functools.partial(_backward, cls=cls, record=record, calls=calls, saved=saved)
+            for name, wrap in wraps.items():
+                stack.enter_context(_replaced(cls, name, functools.partial(within, wrap)))
         yield record
+
+
+@contextlib.contextmanager
+def _replaced(
+    cls: type[Function], name: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> Iterator[None]:
+    """Put a static method of a class, which it may have inherited, into another one while inside."""
+    own = cls.__dict__.get(name)
+    setattr(cls, name, staticmethod(wrap(getattr(cls, name))))
+    try:
+        yield
     finally:
-        for cls, name, original in reversed(replaced):
-            if original is None:
-                delattr(cls, name)
-            else:
-                setattr(cls, name, original)
+        if own is None:
+            delattr(cls, name)
+        else:
+            setattr(cls, name, own)
+
+
+@contextlib.contextmanager
+def saving_copies(classes: Sequence[type[Function]]) -> Iterator[None]:
+    """Let ``save_for_backward`` copy what it gets, so that backward does not see what forward writes afterwards."""
+
+    def copying(function: Callable[..., Any]) -> Callable[..., Any]:
+        def forward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+            save = ctx.save_for_backward
+            ctx.save_for_backward = lambda *tensors: save(
+                *(t.clone() if isinstance(t, Tensor) and t.layout is torch.strided else t for t in tensors)
+            )
+            try:
+                return function(ctx, *args, **kwargs)
+            finally:
+                del ctx.save_for_backward
+
+        return forward
+
+    with contextlib.ExitStack() as stack:
+        for cls in classes:
+            if cls.setup_context is Function.setup_context:  # otherwise forward has ended before something is saved
+                stack.enter_context(_replaced(cls, "forward", copying))
+        yield
 
 
 def _forward(
@@ -109,7 +142,7 @@ def _forward(
         call.changed = [i for i, copy in before.items() if not same(inputs[i], copy)]
         if not modern:
             calls[id(args[0])] = (args[0], call)
-            call.dirty = _dirty(args[0], call)
+            _note_marks(args[0], call)
         return result
 
     return forward
@@ -122,15 +155,16 @@ def _setup_context(
         result = function(ctx, inputs, output)
         call = record.forwards[-1]
         calls[id(ctx)] = (ctx, call)
-        call.dirty = _dirty(ctx, call)
+        _note_marks(ctx, call)
         return result
 
     return setup_context
 
 
-def _dirty(ctx: Any, call: ForwardCall) -> list[int]:
+def _note_marks(ctx: Any, call: ForwardCall) -> None:
     marked = getattr(ctx, "dirty_tensors", None) or ()
-    return [i for i, a in enumerate(call.inputs) if any(a is m for m in marked)]
+    call.dirty = [i for i, a in enumerate(call.inputs) if any(a is m for m in marked)]
+    call.constant = tuple(getattr(ctx, "non_differentiable", None) or ())
 
 
 def _backward(

@@ -35,8 +35,8 @@ from autograd_cookbook.auditing.programs import program_for, source_of
 from autograd_cookbook.auditing.report import TASTE, Finding, Report
 from autograd_cookbook.auditing.roots import LAST_DTYPE, merged
 from autograd_cookbook.auditing.state import preserved
-from autograd_cookbook.auditing.subject import Refused, Subject, Unmeasured, Wrong, tensors_of
-from autograd_cookbook.auditing.variation import Outcome, deviation
+from autograd_cookbook.auditing.subject import Outcome, Refused, Subject, Unmeasured, Wrong, tensors_of
+from autograd_cookbook.auditing.variation import deviation
 
 # Families of checks that look at what the function itself does with the sample, or map it where no domain can go.
 AS_GIVEN = ("execution", "memory", "modules", "transforms")

@@ -24,6 +24,8 @@ from autograd_cookbook.auditing.state import seed_everything
 from autograd_cookbook.layouts import parts
 
 Values = Sequence[Tensor]
+Outcome = tuple[Values, Sequence[Tensor | None]]  # outputs, and gradients by slot
+Change = Callable[[Tensor], Tensor]
 
 
 class Refused(Exception):  # noqa: N818 (an answer, not an error)
@@ -571,7 +573,11 @@ class Subject:
 
     @functools.cached_property
     def amplified(self) -> float:
-        """How far the results move at least, relative to the largest, if each input is off by rounding.
+        """:meth:`amplification` on the sample."""
+        return self.amplification(self.expected, lambda rounded: self.vjp(self.copies(rounded)))
+
+    def amplification(self, usual: Outcome, moved: Callable[[Change], Outcome]) -> float:
+        """How far results move at least, relative to the largest, if each input is off by rounding.
 
         An ill-conditioned solve amplifies rounding, so that another order of summation shows. Of several ways, the one
         that counts is the one on which they move least: on another, a number may have passed a threshold.
@@ -585,11 +591,10 @@ class Subject:
             waves = torch.sin(k * torch.arange(value.numel()) + 1).reshape(value.shape)
             return value * (1 + eps * waves.sign().to(value))
 
-        usual, moves = numbers(*self.expected), []
+        there, moves = numbers(*usual), []
         for k in (1, 2, 3):
             try:
-                there = numbers(*self.vjp(self.copies(functools.partial(rounded, k=k))))
-                pairs = zip(there, usual, strict=True)
+                pairs = zip(numbers(*moved(functools.partial(rounded, k=k))), there, strict=True)
                 moves.append(max(float((a - b).abs().max() / (b.abs().max() + 1e-300)) for a, b in pairs))
             except (Exception, SystemExit):
                 return 0.0  # at the edge of the domain

@@ -11,9 +11,7 @@ import torch
 from torch import Tensor
 
 from autograd_cookbook.auditing.diagnose import difference, explain, first_line
-from autograd_cookbook.auditing.subject import Subject, is_differentiable
-
-Outcome = tuple[Sequence[Tensor], Sequence[Tensor | None]]  # outputs, and gradients by slot
+from autograd_cookbook.auditing.subject import Change, Outcome, Subject, is_differentiable
 
 
 @dataclass(frozen=True)
@@ -30,9 +28,16 @@ class Deviation:
 
 
 def deviation(
-    subject: Subject, outcome: Callable[[], Outcome], expected: Outcome, rtol: float | None = None
+    subject: Subject,
+    outcome: Callable[[], Outcome],
+    expected: Outcome,
+    rtol: float | None = None,
+    moved: Callable[[Change], Outcome] | None = None,
 ) -> Deviation | None:
-    """Run something and compare it with what is expected: the first thing that differs, or None."""
+    """Run something and compare it with what is expected: the first thing that differs, or None.
+
+    Where it is not about the sample, ``moved`` computes what is expected with the inputs put through a change.
+    """
     given, rtol = rtol, subject.rounding if rtol is None else rtol
     try:
         outputs, grads = outcome()
@@ -42,8 +47,9 @@ def deviation(
         clear_frames(error.__traceback__)
         return Deviation(f"it raises {first_line(error)}", error)
     found = _differing(subject, (outputs, grads), expected, rtol)
-    if found and given is None and (amplified := 30 * subject.amplified) > rtol:
-        return _differing(subject, (outputs, grads), expected, amplified)
+    if found and given is None:
+        amplified = 30 * (subject.amplification(expected, moved) if moved else subject.amplified)
+        return _differing(subject, (outputs, grads), expected, max(rtol, amplified))
     return found
 
 
@@ -53,10 +59,16 @@ def _differing(subject: Subject, outcome: Outcome, expected: Outcome, rtol: floa
         what = difference(outputs[i].detach(), theirs, rtol) if i < len(outputs) else "missing"
         if what:
             return Deviation(f"output {i} is {what}")
-    # Gradients that cancel to zero, such as that of a bias before a normalization, are noise compared with the others.
-    scale = 1e-4 * max(
-        (float(torch.nan_to_num(g.abs()).max()) for g in expected[1] if g is not None and g.numel()), default=0.0
-    )
+
+    # Gradients that cancel to zero, such as that of a bias before a normalization, are noise compared with the others,
+    # or with themselves on the sample.
+    def largest(tensors: Sequence[Tensor | None]) -> float:
+        return max(
+            (float(torch.nan_to_num(g.abs(), posinf=0.0).max()) for g in tensors if g is not None and g.numel()),
+            default=0.0,
+        )
+
+    others = 1e-4 * largest(expected[1])
     for slot, wanted in enumerate(expected[1]):
         if not subject.slots[slot].leaf:
             continue
@@ -65,7 +77,7 @@ def _differing(subject: Subject, outcome: Outcome, expected: Outcome, rtol: floa
         if ours is None and wanted is None:
             continue
         a, e = (zero if g is None else g.detach() for g in (ours, wanted))
-        if what := difference(a, e, rtol, scale):
+        if what := difference(a, e, rtol, max(others, largest(subject.expected[1][slot : slot + 1]))):
             return Deviation(f"the gradient of {subject.describe(slot)} is {what}", slot=slot)
     return None
 

@@ -29,6 +29,7 @@ from autograd_cookbook.auditing.observe import is_freed, observing, same
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.roots import FIRST_DTYPE, WRITES_GRAD
 from autograd_cookbook.auditing.subject import (
+    Outcome,
     Run,
     Subject,
     is_differentiable,
@@ -38,7 +39,7 @@ from autograd_cookbook.auditing.subject import (
     weights_of,
 )
 from autograd_cookbook.auditing.surrogates import is_still
-from autograd_cookbook.auditing.variation import Deviation, Outcome, deviation
+from autograd_cookbook.auditing.variation import Deviation, deviation
 
 LOOK = 0.05  # seconds for an argument that the sample holds fixed
 

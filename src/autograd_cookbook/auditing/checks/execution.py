@@ -18,8 +18,8 @@ from autograd_cookbook.auditing.domains import SYMMETRIC, may_be_symmetric
 from autograd_cookbook.auditing.observe import same
 from autograd_cookbook.auditing.report import Finding, Severity
 from autograd_cookbook.auditing.state import random_states
-from autograd_cookbook.auditing.subject import Run, Subject, functions_of, is_differentiable, real, tensors_in
-from autograd_cookbook.auditing.variation import Deviation, Outcome, deviation
+from autograd_cookbook.auditing.subject import Outcome, Run, Subject, functions_of, is_differentiable, real, tensors_in
+from autograd_cookbook.auditing.variation import Deviation, deviation
 
 # The namespaces of torch's own operators, from 2.12 to 2.15, which are not the reader's to correct.
 BUILT_IN = frozenset(

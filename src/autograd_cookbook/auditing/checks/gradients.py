@@ -30,7 +30,7 @@ from autograd_cookbook.auditing.diagnose import (
 from autograd_cookbook.auditing.domains import may_be_symmetric
 from autograd_cookbook.auditing.kept import Kept, Place
 from autograd_cookbook.auditing.numeric import BUDGET, RTOL, Derivative, Mismatch, along, rounding
-from autograd_cookbook.auditing.observe import Record, fewest_bits, observing, same
+from autograd_cookbook.auditing.observe import Record, fewest_bits, observing, same, saving_copies
 from autograd_cookbook.auditing.report import Finding, enumerated
 from autograd_cookbook.auditing.roots import IGNORED, NO_PATTERN, WRITES_GRAD
 from autograd_cookbook.auditing.steps import LOOKS, SPACINGS, Line, jumps_often, size_of_steps
@@ -571,6 +571,12 @@ def _cause_of_wrong_gradient(
         )
     if slot in written_to_grad(subject):
         return WRITES_GRAD
+    if _right_if_saved_early(subject, slot, single):
+        return (
+            "forward changes a tensor in place after save_for_backward, so backward gets the changed one. autograd "
+            "does not notice: it takes the saved tensors over when forward has ended.",
+            "Compute out of place after save_for_backward, or save a copy.",
+        )
     if recognized == NEARLY:
         return (
             f"Compared with the right gradient, {recognized}: forward or backward is an approximation (an "
@@ -601,6 +607,18 @@ def _cause_of_wrong_gradient(
         "If the gradient is meant to be another than the derivative, declare it with surrogate=, "
         "gradient='approximate' or gradient='custom'. Otherwise derive it again, one output at a time.",
     )
+
+
+def _right_if_saved_early(subject: Subject, slot: int, single: Derivative) -> bool:
+    """Whether a wrong gradient is right if backward gets what forward saved as it was at that time."""
+    outputs, _ = subject.expected
+    try:
+        with saving_copies(subject.classes):
+            _, grads = subject.vjp()
+    except (Exception, SystemExit):
+        return False
+    given = real(zeros_for_none(subject, grads, [slot]))
+    return single.compare(given, output_weights(outputs, subject.active)) is None
 
 
 NOT_EACH = (
@@ -974,18 +992,21 @@ def _refused_in(grads: Sequence[Tensor]) -> bool:
 
 
 def _place(tensor: Tensor) -> tuple[Any, ...]:
-    """Where the numbers of a tensor are, and how they lie; a sparse one that is made from a dense one is another one."""
+    """Where the numbers of a tensor are, and how they lie; a sparse one made from a dense one is another one."""
     consists_of = parts(tensor.detach())
     return tensor.layout, tensor.shape, *((t.data_ptr(), t.shape, t.stride()) for t in consists_of)
 
 
 def _is_result(thing: Any, record: Record) -> bool:
-    """Whether forward has made something, and does not have it from its arguments or return it.
+    """Whether forward has made something that has no graph: no argument, and no output that is differentiable.
 
     A view that forward takes of an argument has no more graph than what it computes.
     """
     given = {
-        _place(t) for call in record.forwards for t in (*call.inputs, *call.returned) if isinstance(t, Tensor)
+        _place(t)
+        for call in record.forwards
+        for t in (*call.inputs, *call.returned)
+        if isinstance(t, Tensor) and not any(t is c for c in call.constant)
     }
     held = tensors_in([thing, getattr(thing, "__dict__", {})])
     return isinstance(thing, float) or any(is_differentiable(t) and _place(t) not in given for t in held)

@@ -25,8 +25,8 @@ from autograd_cookbook.auditing.domains import SYMMETRIC, may_be_symmetric
 from autograd_cookbook.auditing.numeric import Derivative
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.roots import REPEATED
-from autograd_cookbook.auditing.subject import Refused, Subject, is_differentiable, real
-from autograd_cookbook.auditing.variation import LAYOUTS, Deviation, Outcome, deviation
+from autograd_cookbook.auditing.subject import Change, Outcome, Refused, Subject, is_differentiable, real
+from autograd_cookbook.auditing.variation import LAYOUTS, Deviation, deviation
 
 CONTIGUITY = (
     "The code reads memory in order, as if the tensor were contiguous: a raw pointer, view, as_strided, or a NumPy "
@@ -94,12 +94,17 @@ def input_layouts(subject: Subject) -> Iterator[Finding]:
             if subject.slots[slot].hidden or subject.base[slot].shape[d] < 2:
                 continue
             try:
-                dense = _expanded(subject, slot, d, lambda t: t.clone(memory_format=torch.contiguous_format))
+                dense = _expanded(subject, slot, d, _in_order)
             except (Exception, SystemExit):
                 continue
             if _singular(dense, subject.expected):
                 continue
-            found = deviation(subject, functools.partial(_expanded, subject, slot, d, lambda t: t), dense)
+            found = deviation(
+                subject,
+                functools.partial(_expanded, subject, slot, d, lambda t: t),
+                dense,
+                moved=functools.partial(_expanded_and_changed, subject, slot, d),
+            )
             if found and _blamable(subject, found):
                 yield finding(
                     "error",
@@ -149,6 +154,11 @@ def _singular(outcome: Outcome, usual: Outcome) -> bool:
     return any(0 < size < 1e-12 * typical for size in sizes(outcome))
 
 
+def _in_order(tensor: Tensor) -> Tensor:
+    """A copy with its elements in order."""
+    return tensor.clone(memory_format=torch.contiguous_format)
+
+
 def _expanded(subject: Subject, slot: int, d: int, change: Callable[[Tensor], Tensor]) -> Outcome:
     """One input repeated along a dim, with strides of zero or, by ``change``, with memory of its own."""
     shape = subject.base[slot].shape
@@ -161,6 +171,10 @@ def _expanded(subject: Subject, slot: int, d: int, change: Callable[[Tensor], Te
         return change(tensor.narrow(d, 0, 1).expand(shape)) if index == slot else tensor
 
     return subject.vjp(through=through)
+
+
+def _expanded_and_changed(subject: Subject, slot: int, d: int, change: Change) -> Outcome:
+    return _expanded(subject, slot, d, lambda tensor: change(_in_order(tensor)))
 
 
 def _with_batches(subject: Subject) -> Iterator[tuple[str, list[Tensor] | None, Outcome]]:

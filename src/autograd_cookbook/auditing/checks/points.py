@@ -90,6 +90,7 @@ POINTS: dict[str, Change] = {
     "the sample times 1000": _times(1e3),
 }
 STRUCTURED = ("one zero", "one of one", "a row of zeros", "all equal", "some equal", "whole numbers", "all ones")
+VANISHING = ("all zeros", "small numbers")
 LARGE = ("numbers near ±40", "numbers near ±800", "the sample times 1000")
 FAR = 1e12  # times the gradient on the sample: a slope that says nothing
 BUDGET = 0.03  # seconds for the derivatives at one of them
@@ -160,6 +161,10 @@ def _at_points(subject: Subject, in_time: Callable[[], bool]) -> Iterator[Findin
             problems = list(_at(subject, values, where))
             if problems and name in STRUCTURED and list(_at(subject, _ruffled(values, group), where)):
                 continue  # it is as bad without the zeros or ties: an iteration that does not converge there, maybe
+            if problems and name in VANISHING and repetitions(subject) >= ITERATIONS:
+                near = [v * 1e-3 if s in group else v.clone() for s, v in enumerate(subject.base)]
+                if list(_at(subject, near, where)):
+                    continue  # a step size, as far as one can see: with one of zero, nothing converges
             beyond = any(p.cause == GUARDED[0] for p in problems)  # which says nothing of the other points
             yield from ([] if beyond and guarded else problems)
             guarded |= beyond

@@ -21,8 +21,7 @@ from autograd_cookbook.auditing.checks.layouts import ELEMENTS, accepted, resizi
 from autograd_cookbook.auditing.diagnose import difference, first_line
 from autograd_cookbook.auditing.observe import fewest_bits
 from autograd_cookbook.auditing.report import Finding, Severity
-from autograd_cookbook.auditing.subject import Refused, Subject, Unmeasured, is_differentiable, real
-from autograd_cookbook.auditing.variation import Outcome
+from autograd_cookbook.auditing.subject import Outcome, Refused, Subject, Unmeasured, is_differentiable, real
 
 # Relative to the largest entry; gross errors are meant, not the last digits.
 TOLERANCES = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1e-1}
@@ -261,6 +260,8 @@ def _at_length(subject: Subject, dtype: torch.dtype, name: str) -> Iterator[Find
         if time.process_time() - start > SECONDS:
             break
         moved = data if change in LONG.values() else main
+        if "added" in where:
+            moved = _moved_together(subject, main, change)
         changed = [change(v) if s in moved else v.clone() for s, v in enumerate(values)]
         outputs = accepted(subject, [v.clone() for v in changed])
         if outputs is None or sum(o.numel() for o in outputs) > ELEMENTS:
@@ -286,6 +287,20 @@ def _data(subject: Subject) -> list[int]:
     plain = [s for s in subject.leaves if not subject.slots[s].hidden and s not in subject.recognized]
     many = [s for s in plain if subject.base[s].numel() > 1] or plain
     return [s for s in many if not bool(((subject.base[s] == 0) | (subject.base[s] == 1)).all())]
+
+
+def _moved_together(subject: Subject, slots: list[int], change: Callable[[Tensor], Tensor]) -> list[int]:
+    """To which arguments a large number is added: the first, and others of as many dims, if it matters for the first.
+
+    Two clouds of points lie far out together. But the weights next to an input that is normalized do not.
+    """
+    alike = [s for s in slots if subject.base[s].dim() == subject.base[slots[0]].dim()]
+    alone = [change(v) if s == slots[0] else v.clone() for s, v in enumerate(subject.base)]
+    try:
+        matters = difference(subject.value(alone), subject.value(subject.copies()), 1e-3) is not None
+    except (Exception, SystemExit):
+        matters = True
+    return alike if matters else alike[:1]
 
 
 def _up_to(size: float) -> Callable[[Tensor], Tensor]:

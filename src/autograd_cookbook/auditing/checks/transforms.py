@@ -20,8 +20,17 @@ from autograd_cookbook.auditing.checks.execution import BUILT_IN
 from autograd_cookbook.auditing.diagnose import difference, explain, first_line, known, refused_on_purpose
 from autograd_cookbook.auditing.numeric import Derivative
 from autograd_cookbook.auditing.report import Finding
-from autograd_cookbook.auditing.subject import Refused, Subject, Wrong, is_differentiable, real, tensors_in, weights_of
-from autograd_cookbook.auditing.variation import Outcome, deviation, other_flags
+from autograd_cookbook.auditing.subject import (
+    Outcome,
+    Refused,
+    Subject,
+    Wrong,
+    is_differentiable,
+    real,
+    tensors_in,
+    weights_of,
+)
+from autograd_cookbook.auditing.variation import deviation, other_flags
 
 # What a failed test of opcheck means, where its message does not say.
 OPCHECK = {
