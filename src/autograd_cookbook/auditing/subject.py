@@ -429,9 +429,17 @@ class Subject:
 
     @contextlib.contextmanager
     def other_settings(self) -> Iterator[None]:
-        """Numbers among the arguments that are no tensors are other ones while inside."""
-        with self.settings([1.5 * a if isinstance(a, float) and math.isfinite(a) else a for a in self.flat]):
+        """Numbers among the arguments that are no tensors are other ones while inside; if there is none, a default."""
+        flat = [1.5 * a if isinstance(a, float) and math.isfinite(a) else a for a in self.flat]
+        left = next(((n, 1.5 * d) for n, d in self.defaults.items() if isinstance(d, float) and math.isfinite(d)), None)
+        given = any(isinstance(a, float) for a in flat)
+        with self.option(*left) if left and not given else self.settings(flat):
             yield
+
+    @property
+    def has_settings(self) -> bool:
+        """Whether a number that is no tensor is among the arguments or their defaults."""
+        return any(isinstance(a, float) for a in (*self.flat, *self.defaults.values()))
 
     @contextlib.contextmanager
     def settings(self, flat: list[Any]) -> Iterator[None]:

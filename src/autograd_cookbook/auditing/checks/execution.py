@@ -56,7 +56,7 @@ KEEPS_GRAPH = (
 
 def prepare(subject: Subject) -> Finding | None:
     """Find out how the function wants to be called; an error if it cannot be."""
-    if subject.isolated and any(isinstance(a, float) for a in subject.flat):
+    if subject.isolated and subject.has_settings:
         # Nothing has called the function yet in this process, and so nothing in the one that is forked from it.
         subject.fresh = forking.status_of(functools.partial(mark_elsewhere, subject), forking.PATIENCE)
     if subject.isolated:

@@ -534,6 +534,29 @@ def _doublings(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
             yield f"dim {d} of all inputs", values
 
 
+def _in_full(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
+    """An argument of which forward uses each entry many times, as a bias of all samples, with an entry for each use."""
+    shape = subject.expected[0][subject.active[0]].shape
+    for s in subject.leaves:
+        base = subject.base[s]
+        if subject.slots[s].hidden or s in subject.recognized or base.shape == shape or not base.dim():
+            continue
+        with contextlib.suppress(RuntimeError):
+            whole = base.expand(shape).clone()
+            apart = 1 + 0.2 * torch.rand(shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+            yield (
+                subject.describe(s),
+                [whole * apart.to(whole) if k == s else v for k, v in enumerate(subject.copies())],
+            )
+
+
+IN_FULL = (
+    "backward adds up what belongs to one entry: it takes for granted that forward uses each entry for several "
+    "results, as in the sample.",
+    "Sum over the dims alone in which the argument was expanded: grad.sum_to_size(argument.shape).",
+)
+
+
 @check(needs="first_order")
 def sizes(subject: Subject) -> Iterator[Finding]:
     """The gradient is also right if a tensor that you pass to the audit has another size, from 1 to 1025.
@@ -544,6 +567,14 @@ def sizes(subject: Subject) -> Iterator[Finding]:
     if not subject.derivative:
         return
     start = time.process_time()
+    for where, values in _in_full(subject):
+        outputs = accepted(subject, [v.clone() for v in values])
+        usual = subject.expected[0]
+        if outputs is not None and [o.shape for o in outputs] == [o.shape for o in usual]:
+            found = along_directions(subject, values, f"with an entry for each result in {where}", IN_FULL)
+            yield from (problems := [p for p in found if "backward raises" not in p.summary])  # which is noticed
+            if problems:
+                return
     for size in (*SIZES[:2], DOUBLED, *SIZES[2:]):
         done = 0
         for where, values in resizings(subject, size) if size else _doublings(subject):

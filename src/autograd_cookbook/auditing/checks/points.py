@@ -248,12 +248,26 @@ def _with_other_arguments(subject: Subject, in_time: Callable[[], bool]) -> Iter
             return
 
 
+@contextlib.contextmanager
+def _on_copies(subject: Subject) -> Iterator[None]:
+    """No input is a leaf while inside, if the function writes to one, as with a flag such as inplace=True."""
+    usual = subject.nonleaf
+    try:
+        subject.run()
+    except (Exception, SystemExit) as error:
+        subject.nonleaf |= "leaf Variable that requires grad" in str(error)
+    try:
+        yield
+    finally:
+        subject.nonleaf = usual
+
+
 def _with_other_flags(subject: Subject, in_time: Callable[[], bool]) -> Iterator[Finding]:
     """Nothing, or what is wrong with the first flag, dim or number with which something is."""
     for name, other in other_flags(subject):
         if not in_time():
             return
-        with other:
+        with other, _on_copies(subject):
             usual = _moves(subject) and not _narrows(subject) and not passes_a_pole(subject, subject.copies())
             problems = list(_at(subject, subject.copies(), name)) if usual else []
         problems = [p for p in problems if not any(f"raises {e.__name__}" in p.summary for e in DECLINED)]

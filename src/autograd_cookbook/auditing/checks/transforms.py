@@ -211,7 +211,7 @@ def vmap(subject: Subject) -> Iterator[Finding]:
     may refuse a call with a ``raise`` of its own, but no operation in it may raise.
     """
     where = _arguments(subject)
-    three: tuple[float, ...] = (1.0, 0.9, 1.1)
+    three = _multiples(subject, where)
     rules = [c.vmap for c in subject.classes if c.vmap is not Function.vmap and not c.generate_vmap_rule]
     kinds = {"value and gradient": _vjp, "value": _at}
     refusal: BaseException | None = None
@@ -285,6 +285,18 @@ OTHER_DIM = (
 )
 
 
+MULTIPLES = (1.0, 0.9, 1.1), (1.0, 0.9, 0.8), (1.0, 1.1, 1.2)
+
+
+def _multiples(subject: Subject, where: list[int]) -> tuple[float, ...]:
+    """Of the sample, which are in the function's domain: one that refuses numbers above one may refuse larger ones."""
+    for factors in MULTIPLES:
+        with contextlib.suppress(Exception, SystemExit):
+            _looped(subject, where, dict.fromkeys(where, 0), factors)
+            return factors
+    return MULTIPLES[0]
+
+
 def _looped(
     subject: Subject, where: list[int], batched: dict[int, int], factors: Sequence[float]
 ) -> tuple[list[Tensor], list[Tensor]]:
@@ -308,7 +320,7 @@ def _mapped_with_other_flags(subject: Subject, where: list[int]) -> Iterator[Fin
     for name, other in other_flags(subject, guess=False):
         with other:
             try:
-                expected, stacked = _looped(subject, where, dict.fromkeys(where, 0), (1.0, 0.9, 1.1))
+                expected, stacked = _looped(subject, where, dict.fromkeys(where, 0), _multiples(subject, where))
                 mapped = torch.func.vmap(_vjp(subject, where, subject.copies()))(*stacked)
             except (Exception, SystemExit):
                 continue
