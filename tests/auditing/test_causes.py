@@ -219,7 +219,7 @@ class Distances(Function):
 def test_a_large_number_is_added_to_what_can_have_one(function, right):
     sides = (leaf(4, 4), leaf(4, 4) * 1.3)
     found = audit(function.apply, sides, only=["float32"], isolate=False).findings
-    assert not any("10000 added" in f.summary for f in found) == right, [f.summary for f in found]
+    assert any("10000 added" in f.summary for f in found) != right, [f.summary for f in found]
 
 
 class LeftDirections(Function):
@@ -1248,3 +1248,108 @@ class LogitsAgainstTheirMean(Function):
 def test_noise_in_what_cancels_is_not_compared():
     report = audit(LogitsAgainstTheirMean.apply, (leaf(4, 6), leaf(5, 6)), only=["first_order", "input_layouts"])
     assert report.ok, str(report)
+
+
+class AddsABias(Function):
+    """x plus a bias, whose gradient is summed over the rows and spread again, also where each row has its own."""
+
+    @staticmethod
+    def forward(ctx, x, bias):
+        ctx.shape = bias.shape
+        return x + bias
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output, grad_output.sum(0).expand(ctx.shape)
+
+
+class AddsABiasOfAnyShape(AddsABias):
+    """The same, summed over the dims in which the bias was expanded."""
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output, grad_output.sum_to_size(ctx.shape)
+
+
+@pytest.mark.parametrize(("function", "right"), [(AddsABias, False), (AddsABiasOfAnyShape, True)])
+def test_an_argument_that_is_expanded_is_tried_with_an_entry_for_each_result(function, right):
+    found = audit(function.apply, (leaf(4, 3), leaf(3)), only=["first_order", "sizes"], isolate=False).findings
+    assert any("an entry for each result in input 1" in f.summary for f in found) != right, [f.summary for f in found]
+
+
+class SquareInPlace(Function):
+    """The square, on demand in place: what is saved is then the result, which backward takes for the argument."""
+
+    @staticmethod
+    def forward(ctx, x, inplace):
+        ctx.save_for_backward(x)
+        if inplace:
+            ctx.mark_dirty(x)
+            return x.mul_(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return 2 * grad_output * ctx.saved_tensors[0], None
+
+
+def test_a_flag_that_lets_forward_write_to_an_input_is_tried():
+    def square(x, inplace=False):
+        return SquareInPlace.apply(x, inplace)
+
+    found = audit(square, (leaf(3),), only=["first_order", "special_points"], isolate=False).findings
+    assert [f.summary.partition(",")[0] for f in found] == ["at inplace=True instead of False"]
+
+
+WINDOWS: dict[int, torch.Tensor] = {}
+
+
+class Window(Function):
+    """x times a window of some width, which is kept by the length of x alone."""
+
+    @staticmethod
+    def forward(ctx, x, width):
+        n = len(x)
+        if n not in WINDOWS:
+            WINDOWS[n] = torch.exp(-torch.arange(n, dtype=x.dtype) / width)
+        return x * WINDOWS[n]
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * WINDOWS[len(grad_output)], None
+
+
+def test_a_cache_that_forgets_a_number_is_found_where_the_sample_leaves_the_number_to_its_default():
+    def windowed(x, width=2.0):
+        return Window.apply(x, width)
+
+    found = audit(windowed, (leaf(5),), only=["independent_calls"]).findings
+    assert [f.summary.partition(",")[0] for f in found] == ["with another number among the arguments"]
+
+
+class BelowOne(Function):
+    """arctanh, which refuses numbers beyond its domain, with a rule for vmap."""
+
+    @staticmethod
+    def forward(x):
+        if not torch.is_inference(x) and bool((x.abs() >= 1).any()):
+            raise ValueError("expected numbers between -1 and 1")
+        return torch.atanh(x)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output / (1 - ctx.saved_tensors[0] ** 2)
+
+    @staticmethod
+    def vmap(info, in_dims, x):
+        return BelowOne.apply(x), in_dims[0]
+
+
+def test_a_batch_for_vmap_is_made_of_numbers_in_the_domain():
+    near_one = torch.tensor([0.1, -0.5, 0.95], dtype=torch.float64, requires_grad=True)
+    report = audit(BelowOne.apply, (near_one,), only=["vmap"], isolate=False)
+    assert report.capabilities["vmap"] == "yes", report
