@@ -1311,12 +1311,12 @@ class Window(Function):
     def forward(ctx, x, width):
         n = len(x)
         if n not in WINDOWS:
-            WINDOWS[n] = torch.exp(-torch.arange(n, dtype=x.dtype) / width)
-        return x * WINDOWS[n]
+            WINDOWS[n] = torch.exp(-torch.arange(n, dtype=torch.float64) / width)
+        return x * WINDOWS[n].to(x.dtype)
 
     @staticmethod
     def backward(ctx, grad_output):
-        return grad_output * WINDOWS[len(grad_output)], None
+        return grad_output * WINDOWS[len(grad_output)].to(grad_output.dtype), None
 
 
 def test_a_cache_that_forgets_a_number_is_found_where_the_sample_leaves_the_number_to_its_default():
@@ -1353,3 +1353,74 @@ def test_a_batch_for_vmap_is_made_of_numbers_in_the_domain():
     near_one = torch.tensor([0.1, -0.5, 0.95], dtype=torch.float64, requires_grad=True)
     report = audit(BelowOne.apply, (near_one,), only=["vmap"], isolate=False)
     assert report.capabilities["vmap"] == "yes", report
+
+
+class StrictlyInside(Function):
+    """arctanh for float64; what rounds to one in float32 is refused."""
+
+    @staticmethod
+    def forward(ctx, x):
+        if bool((x.abs() >= 1).any()):
+            raise ValueError("expected numbers between -1 and 1")
+        ctx.save_for_backward(x)
+        return torch.atanh(x)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return grad_output / ((1 - x) * (1 + x))
+
+
+def test_what_a_function_refuses_by_itself_is_not_measured():
+    near_one = torch.tensor([0.1, -0.5, 1 - 1e-9], dtype=torch.float64, requires_grad=True)
+    report = audit(StrictlyInside.apply, (near_one,), only=["digits"], isolate=False)
+    assert not report.findings, report.findings[0].summary
+    assert any("refuses what is tried: digits" in note for note in report.notes), report.notes
+
+
+class PowerOfTheSize(Function):
+    """x·|x|^p, whose slope at zero is zero; differences show it only more and more closely."""
+
+    @staticmethod
+    def forward(ctx, x, p):
+        ctx.save_for_backward(x)
+        ctx.p = p
+        return x * x.abs() ** p
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output * (1 + ctx.p) * ctx.saved_tensors[0].abs() ** ctx.p, None
+
+
+@pytest.mark.parametrize("p", [0.5, 1.0])
+def test_a_slope_that_differences_approach_is_right(p):
+    report = audit(lambda x: PowerOfTheSize.apply(x, p), (leaf(3),), only=["first_order", "special_points"])
+    assert not report.findings, report.findings[0].summary
+
+
+class ProjectsItsTangent(Function):
+    """x divided by its norm, whose jvp takes the radial part out of the tangent in place."""
+
+    @staticmethod
+    def forward(x):
+        return x / x.norm()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs, output)
+        ctx.save_for_forward(*inputs, output)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, unit = ctx.saved_tensors
+        return (grad_output - unit * (unit * grad_output).sum()) / x.norm()
+
+    @staticmethod
+    def jvp(ctx, tangent):
+        x, unit = ctx.saved_tensors
+        return tangent.sub_(unit * (unit * tangent).sum()) / x.norm()
+
+
+def test_a_jvp_that_writes_to_its_tangent_is_found():
+    found = audit(ProjectsItsTangent.apply, (leaf(3),), only=["first_order", "forward_mode"], isolate=False).findings
+    assert [f.summary for f in found] == ["jvp changes the tangent of input 0 that it receives"]

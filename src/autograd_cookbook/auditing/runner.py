@@ -29,7 +29,14 @@ from autograd_cookbook.auditing.checks.execution import NoTensorError, prepare
 from autograd_cookbook.auditing.checks.gradients import in_brief
 from autograd_cookbook.auditing.checks.memory import saved_beyond_inputs
 from autograd_cookbook.auditing.clock import BUDGET, TIMEOUT, Clock, OutOfTime
-from autograd_cookbook.auditing.diagnose import explain, first_line, known, raised_by_audit, refuses_hooks
+from autograd_cookbook.auditing.diagnose import (
+    explain,
+    first_line,
+    known,
+    raised_by_audit,
+    refused_on_purpose,
+    refuses_hooks,
+)
 from autograd_cookbook.auditing.observe import fewest_bits, same
 from autograd_cookbook.auditing.programs import program_for, source_of
 from autograd_cookbook.auditing.report import TASTE, Finding, Report
@@ -335,6 +342,9 @@ def _checked(check: Check, subject: Subject) -> tuple[list[Finding], str | None]
         if raised_by_audit(error) or refuses_hooks(str(error)):
             subject.notes.append(f"not measured, because the audit cannot: {check.name} ({first_line(error)})")
             return [], "no" if check.capability else None
+        if isinstance(error, ValueError | TypeError) and refused_on_purpose(error):
+            subject.notes.append(f"not measured, because the function refuses what is tried: {check.name} ({error})")
+            return found, None
         verdict = "wrong"
         found.append(finding("error", f"the function raises in this check: {first_line(error)}", *explain(error)))
     if blamed := [f for f in found if f.severity != "info" and refuses_hooks(f.summary)]:

@@ -1495,14 +1495,24 @@ def forward_mode(subject: Subject) -> Iterator[Finding]:
     own = any(c.jvp is not torch.autograd.Function.jvp for c in subject.classes)
     for k, chosen in enumerate([*([s] for s in slots), slots]):
         directions = {s: _random_like(subject.base[s], generator) for s in chosen}
+        given = {s: direction.clone() for s, direction in directions.items()}
         try:
-            primal, tangents = _dual(subject, directions)
+            primal, tangents = _dual(subject, given)
         except (Exception, SystemExit) as error:
             if own and not isinstance(error, NotImplementedError) and k:
                 cause, fix = explain(error)
                 yield finding("error", f"forward mode raises for some inputs: {first_line(error)}", cause, fix)
                 return
             raise Refused(first_line(error)) from error
+        if changed := [s for s in chosen if own and not same(given[s], directions[s])]:
+            yield finding(
+                "error",
+                f"jvp changes the tangent of {subject.describe(changed[0])} that it receives",
+                "jvp works in place on a tangent, which belongs to the caller: another function of the same input gets "
+                "the changed one.",
+                "Compute out of place in jvp.",
+            )
+            raise Wrong
         actual = real([torch.zeros_like(p) if t is None else t for p, t in zip(primal, tangents, strict=True)])
         if subject.gradient == "surrogate":
             theirs = _dual(subject, directions, subject.surrogate)[1]
