@@ -13,8 +13,10 @@
   const SAME_NAME = 8; // and one that is called just so
   const TOP = 0.85; // what begins a page, compared with its sections, if more words ask something
   const BESIDE = 0.7; // an answer, if a page is called as a few words say
-  const SAID = 1; // what a section gains whose title has the query word for word
+  const SAID = 1; // what a section gains whose title has the query word for word, and a share of it for a piece
   const QUOTED = 2; // and one whose message has it
+  const PIECE = 5; // words at least
+  const LONG = 30; // words of a query of which pieces are made
   const FEW = 4; // words
   const SHOWN = 20; // hits: a page is fetched for the excerpt of each
   const WORST = 0.2; // of the best hit's points
@@ -94,9 +96,15 @@
     const same = (name) => [words, ...alike].some((all) => all.length === name.length && all.every((word) => name.includes(word)));
     const gains = new Map([...called].map(([page, names]) => [page, !few ? 1 : names.some(same) ? SAME_NAME : !isOfAnswers(page) && names.some(within) ? NAMED : 1]));
     const isName = [...gains].some(([page, gain]) => gain > 1 && !isOfAnswers(page));
-    const phrase = query.toLowerCase().trim();
-    const has = (text) => words.length > 1 && text.toLowerCase().includes(phrase);
-    const said = ({ title, anchor }) => 1 + (has(WORDS.messages[anchor] ?? "") ? QUOTED : has(title) ? SAID : 0);
+    // The longest pieces come first: a message has other words around it, as it is typed.
+    const typed = query.toLowerCase().trim().split(/\s+/).slice(0, LONG);
+    const pieces = typed.flatMap((_, less) => {
+      const length = typed.length - less;
+      const starts = length < Math.min(PIECE, typed.length) || length < 2 ? [] : [...Array(less + 1).keys()];
+      return starts.map((at) => [typed.slice(at, at + length).join(" "), length / typed.length]);
+    });
+    const share = (text) => pieces.find(([piece]) => text.toLowerCase().includes(piece))?.[1] ?? 0;
+    const said = ({ title, anchor }) => 1 + Math.max(QUOTED * share(WORDS.messages[anchor] ?? ""), SAID * share(title));
     const hits = new Map();
     for (const [number, own] of points) {
       const section = sections[number];
