@@ -179,6 +179,25 @@ class LogarithmInPlace(Function):
         return grad_output / total, grad_output / total
 
 
+class LargestAndAll(Function):
+    """The largest entries, and the squares of all, of which backward knows the first alone."""
+
+    @staticmethod
+    def forward(ctx, x):
+        values, ctx.indices = x.topk(2)
+        ctx.size = len(x)
+        return values, x * x
+
+    @staticmethod
+    def backward(ctx, of_values, of_squares):
+        return of_values.new_zeros(ctx.size).index_add(0, ctx.indices, of_values)
+
+
+def test_an_output_from_which_no_gradient_comes_back_is_named():
+    (found,) = audit(LargestAndAll.apply, (leaf(5),), only=["first_order"], isolate=False).findings
+    assert found.cause.startswith("backward leaves out the gradient of output 1"), found.cause
+
+
 def test_what_forward_writes_after_it_has_saved_it_is_named():
     found = audit(LogarithmInPlace.apply, (leaf(3).abs(), leaf(3).abs()), only=["first_order"], isolate=False).findings
     assert found[0].cause.startswith("forward changes a tensor in place after save_for_backward"), found[0].cause

@@ -571,6 +571,12 @@ def _cause_of_wrong_gradient(
         )
     if slot in written_to_grad(subject):
         return WRITES_GRAD
+    if (left_out := _left_out(subject, slot, single)) is not None:
+        return (
+            f"backward leaves out the gradient of output {left_out}, which depends on this input, too: no gradient "
+            "comes back from it.",
+            "Add what comes back from this output; or call ctx.mark_non_differentiable on it if no loss should use it.",
+        )
     if _right_if_saved_early(subject, slot, single):
         return (
             "forward changes a tensor in place after save_for_backward, so backward gets the changed one. autograd "
@@ -607,6 +613,22 @@ def _cause_of_wrong_gradient(
         "If the gradient is meant to be another than the derivative, declare it with surrogate=, "
         "gradient='approximate' or gradient='custom'. Otherwise derive it again, one output at a time.",
     )
+
+
+def _left_out(subject: Subject, slot: int, single: Derivative) -> int | None:
+    """The one output from which no gradient comes back, if a gradient is right for the others."""
+    outputs, grads = subject.expected
+    if len(subject.active) < 2:
+        return None
+    sizes = [real([outputs[i]]).numel() for i in subject.active]
+    weights = output_weights(outputs, subject.active)
+    ours = real(zeros_for_none(subject, grads, [slot]))
+    for i, part in zip(subject.active, torch.arange(len(weights)).split(sizes), strict=True):
+        others = weights.clone()
+        others[part] = 0.0
+        if single.compare(ours, others) is None:
+            return i
+    return None
 
 
 def _right_if_saved_early(subject: Subject, slot: int, single: Derivative) -> bool:
@@ -1481,7 +1503,8 @@ def _forward_mode_with_other_flags(subject: Subject, slots: Sequence[int]) -> It
 def forward_mode(subject: Subject) -> Iterator[Finding]:
     """Forward-mode tangents agree with differences of the values.
 
-    A static method ``jvp`` is a second derivation by hand, with mistakes of its own. No backward ever runs it.
+    A static method ``jvp`` is a second derivation by hand, with mistakes of its own. No backward ever runs it. It must
+    not change the tangents that it receives.
     """
     if not subject.derivative:
         raise Refused(f"{subject.otherwise}, so the audit has no tangent to compare with")
