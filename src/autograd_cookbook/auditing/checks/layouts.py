@@ -562,8 +562,8 @@ def sizes(subject: Subject) -> Iterator[Finding]:
     """The gradient is also right if a tensor that you pass to the audit has another size, from 1 to 1025.
 
     A kernel may work in tiles and skip the remainder, ``squeeze`` may drop a batch of one, and a buffer may fit only
-    one batch size. The audit finds this with derivatives along random directions, which take little time at any size. An
-    argument that forward expands, such as a bias, is also tried with an entry for each result.
+    one batch size. The audit finds this with derivatives along random directions, which take little time at any size.
+    An argument that forward expands, such as a bias, is also tried with an entry for each result.
     """
     if not subject.derivative:
         return
