@@ -1443,3 +1443,52 @@ class ProjectsItsTangent(Function):
 def test_a_jvp_that_writes_to_its_tangent_is_found():
     found = audit(ProjectsItsTangent.apply, (leaf(3),), only=["first_order", "forward_mode"], isolate=False).findings
     assert [f.summary for f in found] == ["jvp changes the tangent of input 0 that it receives"]
+
+
+class BlockSolve(Function):
+    """The solution of a symmetric system given in blocks (n, n, k, k), by a Cholesky decomposition."""
+
+    @staticmethod
+    def forward(ctx, blocks, b):
+        n, k = b.shape
+        factor = torch.linalg.cholesky(blocks.transpose(1, 2).reshape(n * k, n * k))
+        x = torch.cholesky_solve(b.reshape(-1, 1), factor)
+        ctx.save_for_backward(factor, x)
+        return x.reshape(n, k)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        factor, x = ctx.saved_tensors
+        n, k = grad_output.shape
+        dual = torch.cholesky_solve(grad_output.reshape(-1, 1), factor)
+        return -(x @ dual.mT).reshape(n, k, n, k).transpose(1, 2), dual.reshape(n, k)
+
+
+def test_a_matrix_of_blocks_that_is_symmetric_stays_so():
+    jacobian = leaf(9, 6).detach()
+    blocks = (jacobian.mT @ jacobian).reshape(2, 3, 2, 3).transpose(1, 2).contiguous().requires_grad_()
+    found = audit(BlockSolve.apply, (blocks, leaf(2, 3)), only=["first_order", "sizes"], isolate=False).findings
+    assert [f.severity for f in found] == ["info"], [f.summary for f in found]
+    assert "right only if the matrix stays symmetric" in found[0].summary
+
+
+class MomentsOfRows(Function):
+    """x·A·x for rows that hold a symmetric matrix A of two rows as four numbers; backward takes A for symmetric."""
+
+    @staticmethod
+    def forward(ctx, rows):
+        matrix = rows.unflatten(1, (2, 2))  # and no other length
+        ctx.save_for_backward(matrix)
+        return (matrix @ matrix).sum((1, 2))
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (matrix,) = ctx.saved_tensors
+        ones = torch.ones_like(matrix)
+        return (grad_output[:, None, None] * (ones @ matrix + matrix @ ones)).reshape(-1, 4)
+
+
+def test_rows_with_an_order_of_their_own_are_repeated_and_not_mixed():
+    x = leaf(2, 2, 2).detach()
+    rows = (x + x.mT).reshape(2, 4).requires_grad_()
+    assert not audit(MomentsOfRows.apply, (rows,), only=["first_order", "sizes"], isolate=False).findings

@@ -179,6 +179,28 @@ def may_be_symmetric(tensor: Tensor) -> bool:
     return torch.equal(tensor, tensor.mT) and not _symmetric(tensor)
 
 
+def mirrored(tensor: Tensor) -> Callable[[Tensor], Tensor] | None:
+    """How a tensor of the sample is its own mirror image: as a matrix, or as one of blocks.
+
+    Blocks are of shape (n, n, k, k) or (n, k, n, k). None if it is none, or is known as a symmetric matrix anyway.
+    """
+    if may_be_symmetric(tensor):
+        return lambda other: other.mT
+    if tensor.dim() < 4 or not tensor.is_floating_point() or not tensor.isfinite().all():
+        return None
+    for pairs in (((-4, -3), (-2, -1)), ((-4, -2), (-3, -1))):
+
+        def mirror(other: Tensor, pairs: tuple[tuple[int, int], ...] = pairs) -> Tensor:
+            for pair in pairs:
+                other = other.transpose(*pair)
+            return other
+
+        other = mirror(tensor)
+        if other.shape == tensor.shape and torch.allclose(other, tensor, rtol=1e-10, atol=1e-12):
+            return mirror
+    return None
+
+
 @torch.no_grad()
 def recognized(tensor: Tensor, leaf: bool) -> Domain | None:
     """The set that a tensor of the sample visibly belongs to; None for numbers of any kind."""

@@ -25,7 +25,7 @@ from autograd_cookbook.auditing.domains import SYMMETRIC, may_be_symmetric
 from autograd_cookbook.auditing.numeric import Derivative
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.roots import REPEATED
-from autograd_cookbook.auditing.subject import Change, Outcome, Refused, Subject, is_differentiable, real
+from autograd_cookbook.auditing.subject import Change, Outcome, Refused, Subject, Unmeasured, is_differentiable, real
 from autograd_cookbook.auditing.variation import LAYOUTS, Deviation, deviation
 
 CONTIGUITY = (
@@ -567,6 +567,8 @@ def sizes(subject: Subject) -> Iterator[Finding]:
     """
     if not subject.derivative:
         return
+    if not subject.right:  # first_order has let it pass
+        raise Unmeasured("the gradient is right only if a matrix stays symmetric")
     start = time.process_time()
     for where, values in _in_full(subject):
         outputs = accepted(subject, [v.clone() for v in values])
@@ -610,6 +612,8 @@ def sizes(subject: Subject) -> Iterator[Finding]:
                 problems = [r if "backward raises" in p.summary else p for p, r in zip(problems, raises, strict=True)]
             if problems and not list(along_directions(subject, _gentle(subject, values), label, SOME_SIZES)):
                 continue  # it is the larger numbers, as where an iteration does not converge, and not the size
+            if problems and not list(along_directions(subject, _repeated(subject, values), label, SOME_SIZES)):
+                continue  # it is the new numbers: those of the sample have an order, such as that of a flat matrix
             if problems and _right_with_counts(subject, values):
                 continue  # a number among the arguments was the size, and would have to be the new one
             if problems and not _used(subject, values, outputs):
@@ -772,6 +776,18 @@ def _used(subject: Subject, values: list[Tensor], outputs: list[Tensor]) -> bool
         if again is not None and torch.equal(before, real([again[k] for k in subject.active])):
             return False
     return True
+
+
+def _repeated(subject: Subject, values: list[Tensor]) -> list[Tensor]:
+    """What is longer than in the sample has its numbers, each time with a factor of its own."""
+    repeated = list(values)
+    for i, d, given in _changed(subject, values):
+        if subject.slots[i].leaf and (n := values[i].shape[d]) > given > 0:
+            factors = 1 + 0.1 * torch.rand(n, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+            shape = [n if k == d else 1 for k in range(values[i].dim())]
+            pick = torch.arange(n, device=values[i].device) % given
+            repeated[i] = subject.base[i].index_select(d, pick) * factors.reshape(shape).to(values[i])
+    return repeated if all(r.shape == v.shape for r, v in zip(repeated, values, strict=True)) else values
 
 
 def _gentle(subject: Subject, values: list[Tensor]) -> list[Tensor]:
