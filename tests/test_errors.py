@@ -1025,6 +1025,54 @@ def test_what_a_text_shows_besides_its_message_refines_the_advice(text: str, nam
     assert advice in " ".join(first.advice)
 
 
+DDP_DEVICES = "ValueError: DistributedDataParallel device_ids and output_device arguments only work with single-device"
+DDP_DEVICES += (
+    "/multiple-device GPU modules or CPU modules, but got device_ids [0], output_device 0, and module parameters "
+)
+COLLECTIVES = "RuntimeError: Detected mismatch between collectives on ranks. Rank 2 is running collective: "
+COLLECTIVES += (
+    "CollectiveFingerPrint(SequenceNumber=4, OpType=ALLREDUCE, TensorShape=[8], TensorDtypes=Float), but Rank 0 is "
+)
+COLLECTIVES += "running collective: CollectiveFingerPrint(SequenceNumber=4, OpType="
+XFORMERS = (
+    "NotImplementedError: No operator found for `memory_efficient_attention_forward` with inputs:\n     query       : "
+)
+XFORMERS += "shape=(1, 577, 16, 64) (torch.float16)\n`cutlassF` is not supported because:\n    "
+CONSTANT = "RuntimeError: Cannot insert a Tensor that requires grad as a constant. Consider making it a parameter or "
+CONSTANT += "input, or detaching the gradient\n"
+NO_PARAMETERS = "ValueError: optimizer got an empty parameter list\nclass Net(nn.Module):\n    def "
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("TypeError: optimizer can only optimize Tensors, but one of the params is tuple", "model.named_parameters()"),
+        ("TypeError: optimizer can only optimize Tensors, but one of the params is Module.parameters", "one flat list"),
+        (f"{DDP_DEVICES}{{device(type='npu', index=2), device(type='npu', index=3)}}.", "device_map="),
+        (f"{DDP_DEVICES}{{device(type='cpu')}}.", "model.to(local_rank)"),
+        (f"{COLLECTIVES}ALLREDUCE, TensorShape=[5], TensorDtypes=Float).", "dummy image"),
+        (f"{COLLECTIVES}BROADCAST, TensorShape=[5], TensorDtypes=Float).", "Run every forward"),
+        (f"{XFORMERS}xFormers wasn't build with CUDA support", "built for your torch"),
+        (f"{XFORMERS}device=cpu (supported: {{'cuda'}})", "put all tensors on the GPU"),
+        (f"{CONSTANT}I keep the kernel matrix in self.k_cache and trace the model then", "Fill the cache"),
+        (
+            f'{CONSTANT}  File "/root/.cache/env/lib/torch/jit/_trace.py", line 7, in trace',
+            "Pass the tensor as an input",
+        ),
+        (f"{NO_PARAMETERS}__int__(self):", "two underscores"),
+        (f"{NO_PARAMETERS}__init__(self):", "nn.ModuleList"),
+        ("FlashAttention backward for head dim > 192 requires A100/A800 or H100/H800", "'sdpa'"),
+        ("NotImplementedError: Could not run 'aten::mse_loss' with arguments from the 'SparseCPU' backend.", "labels."),
+        ("TypeError: UNet._set_gradient_checkpointing() got an unexpected keyword argument 'value'", "public method"),
+        ("TypeError: _set_gradient_checkpointing() got an unexpected keyword argument 'enable'", "model's code"),
+    ],
+)
+def test_what_a_message_names_decides_between_its_causes(text: str, advice: str) -> None:
+    found = explain(text)
+    assert found.known != "no"
+    assert advice in found.entries[0].advice[0]
+
+
 # --- advice of cases, shown by a run: what a reader pastes is the program and what it raised ---
 
 BACKED = [
