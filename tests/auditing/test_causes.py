@@ -1270,7 +1270,7 @@ def test_noise_in_what_cancels_is_not_compared():
 
 
 class AddsABias(Function):
-    """x plus a bias, whose gradient is summed over the rows and spread again, also where each row has its own."""
+    """x plus a bias, whose gradient is summed over the samples and spread again, also where each has its own."""
 
     @staticmethod
     def forward(ctx, x, bias):
@@ -1292,7 +1292,7 @@ class AddsABiasOfAnyShape(AddsABias):
 
 @pytest.mark.parametrize(("function", "right"), [(AddsABias, False), (AddsABiasOfAnyShape, True)])
 def test_an_argument_that_is_expanded_is_tried_with_an_entry_for_each_result(function, right):
-    found = audit(function.apply, (leaf(4, 3), leaf(3)), only=["first_order", "sizes"], isolate=False).findings
+    found = audit(function.apply, (leaf(4, 5, 3), leaf(5, 3)), only=["first_order", "sizes"], isolate=False).findings
     assert any("an entry for each result in input 1" in f.summary for f in found) != right, [f.summary for f in found]
 
 
@@ -1492,3 +1492,22 @@ def test_rows_with_an_order_of_their_own_are_repeated_and_not_mixed():
     x = leaf(2, 2, 2).detach()
     rows = (x + x.mT).reshape(2, 4).requires_grad_()
     assert not audit(MomentsOfRows.apply, (rows,), only=["first_order", "sizes"], isolate=False).findings
+
+
+def test_where_no_argument_has_any_size_no_large_number_is_added():
+    """The matrix is symmetric, so the audit keeps it so, and adds nothing to it."""
+
+    class Trace(Function):
+        @staticmethod
+        def forward(ctx, matrix):
+            ctx.save_for_backward(matrix)
+            return matrix.square().diagonal().sum()
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            (matrix,) = ctx.saved_tensors
+            return 2 * grad_output * matrix.diagonal().diag()
+
+    matrix = leaf(3, 3).detach()
+    report = audit(Trace.apply, ((matrix + matrix.mT).requires_grad_(),), only=["float32"], isolate=False)
+    assert not any("the audit cannot" in note for note in report.notes), report.notes

@@ -535,11 +535,14 @@ def _doublings(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
 
 
 def _in_full(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
-    """An argument of which forward uses each entry many times, as a bias of all samples, with an entry for each use."""
+    """An argument of which forward uses each entry many times, as a bias of all samples, with an entry for each use.
+
+    One number for each channel belongs to a layer, and no caller has more of them.
+    """
     shape = subject.expected[0][subject.active[0]].shape
     for s in subject.leaves:
         base = subject.base[s]
-        if subject.slots[s].hidden or s in subject.recognized or base.shape == shape or not base.dim():
+        if subject.slots[s].hidden or s in subject.recognized or base.shape == shape or base.dim() < 2:
             continue
         with contextlib.suppress(RuntimeError):
             whole = base.expand(shape).clone()
@@ -563,7 +566,8 @@ def sizes(subject: Subject) -> Iterator[Finding]:
 
     A kernel may work in tiles and skip the remainder, ``squeeze`` may drop a batch of one, and a buffer may fit only
     one batch size. The audit finds this with derivatives along random directions, which take little time at any size.
-    An argument that forward expands, such as a bias, is also tried with an entry for each result.
+    An argument of two or more dims that forward expands, such as a bias of all samples, is also tried with an entry for
+    each result.
     """
     if not subject.derivative:
         return

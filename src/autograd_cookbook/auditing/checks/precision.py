@@ -295,6 +295,8 @@ def _moved_together(subject: Subject, slots: list[int], change: Callable[[Tensor
     Two clouds of points lie far out together. But the weights next to an input that is normalized do not.
     """
     alike = [s for s in slots if subject.base[s].dim() == subject.base[slots[0]].dim()]
+    if len(alike) < 2:
+        return alike
     alone = [change(v) if s == slots[0] else v.clone() for s, v in enumerate(subject.base)]
     try:
         matters = difference(subject.value(alone), subject.value(subject.copies()), 1e-3) is not None
