@@ -4703,3 +4703,15 @@ def test_a_message_with_another_name_of_an_argument_is_the_same() -> None:
     assert names(found)[0] == "reentrant_keyword"
     text = "ValueError: infer_schema(func): Parameter weights has unsupported type torch.nn.Parameter."
     assert names(explain(text))[0] == "unsupported_parameter"
+
+
+def test_the_pages_can_show_every_text() -> None:
+    """In reStructuredText, a backtick or an asterisk outside of a literal begins something that has to end."""
+    bad = []
+    for entry in entries():
+        for told in (entry, *entry.cases):
+            for field in ("title", "tell", "change", "cause", "fix"):
+                plain = re.sub(r"``[^`]+``|\*\w[^*\n]*(?<=\S)\*|:\w+:`[^`]+`", "", getattr(told, field, "") or "")
+                if found := re.search(r"`|(?<![\w*])\*+(?=[\w(\[])", plain):
+                    bad.append((entry.name, field, plain[max(0, found.start() - 20) : found.end() + 30]))
+    assert not bad, bad
