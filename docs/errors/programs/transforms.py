@@ -30,8 +30,9 @@ from torch.utils.checkpoint import checkpoint
     ``forward`` that takes ``ctx``. ``torch.utils.checkpoint`` with ``use_reentrant=True`` is one, too, and so is the
     gradient of an operator of ``torch.library.custom_op``.""",
     fix="""Take ``ctx`` out of ``forward``, and fill it in ``setup_context(ctx, inputs, output)``. ``vmap``, ``jacfwd``
-    and ``hessian`` need a rule as well: ``generate_vmap_rule = True``, or a ``vmap`` staticmethod. To differentiate an
-    operator, call it in such a Function. Leave out the checkpoint: ``use_reentrant=False`` is refused as well.""",
+    and ``hessian`` need a rule as well: ``generate_vmap_rule = True``, or a ``vmap`` staticmethod. ``jacfwd`` and
+    ``hessian`` also need a ``jvp`` staticmethod. To differentiate an operator, call it in such a Function. Leave out
+    the checkpoint: ``use_reentrant=False`` is refused as well.""",
     see=(
         "cookbook/01_first_steps/template",
         "guide/ctx",
