@@ -126,6 +126,11 @@ def refuses_hooks(text: str) -> bool:
     return "support saved tensor hooks" in text
 
 
+def writes_to_leaf(error: BaseException) -> bool:
+    """Whether torch says that the function changes a leaf in place: it has to be called on another tensor."""
+    return "leaf Variable that requires grad" in str(error)
+
+
 def explain(error: BaseException, fix: str = LOOK) -> tuple[str, str]:
     """Cause and fix of an exception that came out of a function; ``fix`` is for one of which no more is known."""
     return known(error) or (f"The code, or an operation in it, raises {first_line(error).removesuffix('.')}.", fix)

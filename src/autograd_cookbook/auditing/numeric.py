@@ -3,7 +3,7 @@
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -40,6 +40,11 @@ def rounding(outputs: Sequence[Tensor], value: Tensor) -> float:
     sizes = [float(t.detach().abs().nan_to_num(0, 0).max()) if t.numel() else 0.0 for t in (*outputs, value)]
     eps = max((torch.finfo(o.dtype).eps for o in outputs), default=0.0)
     return 64 * eps * max(sizes[:-1], default=0.0) / sizes[-1] if sizes[-1] else 0.0
+
+
+def largest_of(tensors: Iterable[Tensor]) -> float:
+    """The largest absolute value in some tensors; 0 where there is none."""
+    return max((float(t.abs().max()) for t in tensors if t.numel()), default=0.0)
 
 
 def along(gradient: Tensor, direction: Tensor) -> float:
@@ -256,9 +261,9 @@ class Derivative:
         slack = rtol * max(abs(bottom), abs(top)) + rtol * 1e-2 * scale + tiny
         if bottom - slack <= claimed <= top + slack:
             return None
-        if math.isfinite(claimed) and self.approaches(claimed, direction, weights):
-            return None
-        if math.isfinite(claimed) and self.occurs_nearby(claimed, direction, weights, slack):
+        if math.isfinite(claimed) and (
+            self.approaches(claimed, direction, weights) or self.occurs_nearby(claimed, direction, weights, slack)
+        ):
             return None
         return middle
 

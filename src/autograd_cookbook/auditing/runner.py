@@ -343,7 +343,9 @@ def _checked(check: Check, subject: Subject) -> tuple[list[Finding], str | None]
             subject.notes.append(f"not measured, because the audit cannot: {check.name} ({first_line(error)})")
             return [], "no" if check.capability else None
         if isinstance(error, ValueError | TypeError) and refused_on_purpose(error):
-            subject.notes.append(f"not measured, because the function refuses what is tried: {check.name} ({error})")
+            subject.notes.append(
+                f"not measured, because the function refuses what is tried: {check.name} ({first_line(error)})"
+            )
             return found, None
         verdict = "wrong"
         found.append(finding("error", f"the function raises in this check: {first_line(error)}", *explain(error)))

@@ -436,11 +436,6 @@ class Subject:
         with self.option(*left) if left and not given else self.settings(flat):
             yield
 
-    @property
-    def has_settings(self) -> bool:
-        """Whether a number that is no tensor is among the arguments or their defaults."""
-        return any(isinstance(a, float) for a in (*self.flat, *self.defaults.values()))
-
     @contextlib.contextmanager
     def settings(self, flat: list[Any]) -> Iterator[None]:
         """These are the arguments while inside; the tensors among them are those of the slots, as ever."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from autograd_cookbook.auditing.diagnose import difference, explain, first_line
+from autograd_cookbook.auditing.numeric import largest_of
 from autograd_cookbook.auditing.subject import Change, Outcome, Subject, is_differentiable
 
 
@@ -59,16 +60,9 @@ def _differing(subject: Subject, outcome: Outcome, expected: Outcome, rtol: floa
         what = difference(outputs[i].detach(), theirs, rtol) if i < len(outputs) else "missing"
         if what:
             return Deviation(f"output {i} is {what}")
-
     # Gradients that cancel to zero, such as that of a bias before a normalization, are noise compared with the others,
     # or with themselves on the sample.
-    def largest(tensors: Sequence[Tensor | None]) -> float:
-        return max(
-            (float(torch.nan_to_num(g.abs(), posinf=0.0).max()) for g in tensors if g is not None and g.numel()),
-            default=0.0,
-        )
-
-    others = 1e-4 * largest(expected[1])
+    others = 1e-4 * _largest(expected[1])
     for slot, wanted in enumerate(expected[1]):
         if not subject.slots[slot].leaf:
             continue
@@ -77,9 +71,14 @@ def _differing(subject: Subject, outcome: Outcome, expected: Outcome, rtol: floa
         if ours is None and wanted is None:
             continue
         a, e = (zero if g is None else g.detach() for g in (ours, wanted))
-        if what := difference(a, e, rtol, max(others, largest(subject.expected[1][slot : slot + 1]))):
+        if what := difference(a, e, rtol, max(others, _largest([subject.expected[1][slot]]))):
             return Deviation(f"the gradient of {subject.describe(slot)} is {what}", slot=slot)
     return None
+
+
+def _largest(grads: Sequence[Tensor | None]) -> float:
+    """The largest entry of some gradients that is finite."""
+    return largest_of(g.abs().nan_to_num(posinf=0.0) for g in grads if g is not None)
 
 
 def _fill(tensor: Tensor) -> Tensor:

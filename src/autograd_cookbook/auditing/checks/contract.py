@@ -22,9 +22,8 @@ from autograd_cookbook.auditing.checks.gradients import (
     written_to_grad,
     zeros_for_none,
 )
-from autograd_cookbook.auditing.checks.precision import largest_of
 from autograd_cookbook.auditing.diagnose import refused_on_purpose
-from autograd_cookbook.auditing.numeric import Derivative, rounding
+from autograd_cookbook.auditing.numeric import Derivative, largest_of, rounding
 from autograd_cookbook.auditing.observe import is_freed, observing, same
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.roots import FIRST_DTYPE, WRITES_GRAD

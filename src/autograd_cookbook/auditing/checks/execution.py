@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from autograd_cookbook.auditing import forking
 from autograd_cookbook.auditing.checks import check, finding
-from autograd_cookbook.auditing.diagnose import difference, explain, first_line, raised_by_audit
+from autograd_cookbook.auditing.diagnose import difference, explain, first_line, raised_by_audit, writes_to_leaf
 from autograd_cookbook.auditing.domains import SYMMETRIC, may_be_symmetric
 from autograd_cookbook.auditing.observe import same
 from autograd_cookbook.auditing.report import Finding, Severity
@@ -56,7 +56,7 @@ KEEPS_GRAPH = (
 
 def prepare(subject: Subject) -> Finding | None:
     """Find out how the function wants to be called; an error if it cannot be."""
-    if subject.isolated and subject.has_settings:
+    if subject.isolated and any(isinstance(a, float) for a in (*subject.flat, *subject.defaults.values())):
         # Nothing has called the function yet in this process, and so nothing in the one that is forked from it.
         subject.fresh = forking.status_of(functools.partial(mark_elsewhere, subject), forking.PATIENCE)
     if subject.isolated:
@@ -254,7 +254,7 @@ def _first_run(subject: Subject) -> Run:
     try:
         run = subject.run()
     except RuntimeError as error:
-        if "leaf Variable that requires grad" not in str(error):
+        if not writes_to_leaf(error):
             raise
         subject.nonleaf = True  # it works in place: it cannot be called on a leaf
         run = subject.run()

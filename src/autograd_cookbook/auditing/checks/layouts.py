@@ -94,7 +94,7 @@ def input_layouts(subject: Subject) -> Iterator[Finding]:
             if subject.slots[slot].hidden or subject.base[slot].shape[d] < 2:
                 continue
             try:
-                dense = _expanded(subject, slot, d, _in_order)
+                dense = _expanded_in_full(subject, slot, d)
             except (Exception, SystemExit):
                 continue
             if _singular(dense, subject.expected):
@@ -103,7 +103,7 @@ def input_layouts(subject: Subject) -> Iterator[Finding]:
                 subject,
                 functools.partial(_expanded, subject, slot, d, lambda t: t),
                 dense,
-                moved=functools.partial(_expanded_and_changed, subject, slot, d),
+                moved=functools.partial(_expanded_in_full, subject, slot, d),
             )
             if found and _blamable(subject, found):
                 yield finding(
@@ -154,12 +154,7 @@ def _singular(outcome: Outcome, usual: Outcome) -> bool:
     return any(0 < size < 1e-12 * typical for size in sizes(outcome))
 
 
-def _in_order(tensor: Tensor) -> Tensor:
-    """A copy with its elements in order."""
-    return tensor.clone(memory_format=torch.contiguous_format)
-
-
-def _expanded(subject: Subject, slot: int, d: int, change: Callable[[Tensor], Tensor]) -> Outcome:
+def _expanded(subject: Subject, slot: int, d: int, change: Change) -> Outcome:
     """One input repeated along a dim, with strides of zero or, by ``change``, with memory of its own."""
     shape = subject.base[slot].shape
     seen = [0]
@@ -173,8 +168,9 @@ def _expanded(subject: Subject, slot: int, d: int, change: Callable[[Tensor], Te
     return subject.vjp(through=through)
 
 
-def _expanded_and_changed(subject: Subject, slot: int, d: int, change: Change) -> Outcome:
-    return _expanded(subject, slot, d, lambda tensor: change(_in_order(tensor)))
+def _expanded_in_full(subject: Subject, slot: int, d: int, change: Change = torch.clone) -> Outcome:
+    """The same with memory of its own, put through a change."""
+    return _expanded(subject, slot, d, lambda t: change(t.clone(memory_format=torch.contiguous_format)))
 
 
 def _with_batches(subject: Subject) -> Iterator[tuple[str, list[Tensor] | None, Outcome]]:
@@ -544,13 +540,14 @@ def _in_full(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
         base = subject.base[s]
         if subject.slots[s].hidden or s in subject.recognized or base.shape == shape or base.dim() < 2:
             continue
-        with contextlib.suppress(RuntimeError):
-            whole = base.expand(shape).clone()
-            apart = 1 + 0.2 * torch.rand(shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-            yield (
-                subject.describe(s),
-                [whole * apart.to(whole) if k == s else v for k, v in enumerate(subject.copies())],
-            )
+        try:
+            whole = base.expand(shape)
+        except RuntimeError:
+            continue  # it has other dims than the result
+        apart = 1 + 0.2 * torch.rand(shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+        values = subject.copies()
+        values[s] = whole * apart.to(whole)
+        yield subject.describe(s), values
 
 
 IN_FULL = (
@@ -789,8 +786,7 @@ def _repeated(subject: Subject, values: list[Tensor]) -> list[Tensor]:
         if subject.slots[i].leaf and (n := values[i].shape[d]) > given > 0:
             factors = 1 + 0.1 * torch.rand(n, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
             shape = [n if k == d else 1 for k in range(values[i].dim())]
-            pick = torch.arange(n, device=values[i].device) % given
-            repeated[i] = subject.base[i].index_select(d, pick) * factors.reshape(shape).to(values[i])
+            repeated[i] = _resized(subject.base[i], d, n, None) * factors.reshape(shape).to(values[i])
     return repeated if all(r.shape == v.shape for r, v in zip(repeated, values, strict=True)) else values
 
 

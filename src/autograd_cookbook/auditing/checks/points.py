@@ -18,19 +18,23 @@ from autograd_cookbook.auditing.checks.precision import (
     clamps_in_backward,
     decomposes,
     is_guarded,
-    largest_of,
     passes_a_pole,
 )
-from autograd_cookbook.auditing.diagnose import NOT_FINITE, difference, explain, first_line, raised_by_audit
-from autograd_cookbook.auditing.numeric import Derivative, along, rounding
+from autograd_cookbook.auditing.diagnose import (
+    NOT_FINITE,
+    difference,
+    explain,
+    first_line,
+    raised_by_audit,
+    writes_to_leaf,
+)
+from autograd_cookbook.auditing.numeric import Derivative, along, largest_of, rounding
 from autograd_cookbook.auditing.observe import fewest_bits, observing
 from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.roots import IN_ORDER, REPEATED
-from autograd_cookbook.auditing.subject import Subject, is_differentiable, real, weights_of
+from autograd_cookbook.auditing.subject import Change, Subject, is_differentiable, real, weights_of
 from autograd_cookbook.auditing.surrogates import is_still, take_as_custom, unlike_declared
 from autograd_cookbook.auditing.variation import at_random, other_flags, with_one
-
-Change = Callable[[Tensor], Tensor]
 
 
 def _first_row_zero(tensor: Tensor) -> Tensor:
@@ -255,7 +259,7 @@ def _on_copies(subject: Subject) -> Iterator[None]:
     try:
         subject.run()
     except (Exception, SystemExit) as error:
-        subject.nonleaf |= "leaf Variable that requires grad" in str(error)
+        subject.nonleaf |= writes_to_leaf(error)
     try:
         yield
     finally:

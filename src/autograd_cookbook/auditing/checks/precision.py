@@ -6,7 +6,7 @@ import itertools
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.checks.gradients import ITERATIONS, Repetitions, repetitions
 from autograd_cookbook.auditing.checks.layouts import ELEMENTS, accepted, resizings
 from autograd_cookbook.auditing.diagnose import difference, first_line
+from autograd_cookbook.auditing.numeric import largest_of
 from autograd_cookbook.auditing.observe import fewest_bits
 from autograd_cookbook.auditing.report import Finding, Severity
 from autograd_cookbook.auditing.subject import Outcome, Refused, Subject, Unmeasured, is_differentiable, real
@@ -94,11 +95,6 @@ def _named(subject: Subject, outcome: Outcome) -> dict[str, Tensor]:
     return named | {
         f"the gradient of {subject.describe(s)}": g for s in subject.leaves if (g := outcome[1][s]) is not None
     }
-
-
-def largest_of(tensors: Iterable[Tensor]) -> float:
-    """The largest absolute value in some tensors; 0 where there is none."""
-    return max((float(t.abs().max()) for t in tensors if t.numel()), default=0.0)
 
 
 def _unseen(subject: Subject, values: Sequence[Tensor], exact: Outcome, dtype: torch.dtype) -> dict[str, float]:

@@ -265,7 +265,7 @@ def vmap(subject: Subject) -> Iterator[Finding]:
             yield finding("error", said, *RULE)
             return
     if rules and len(kinds) == 2:
-        yield from _mapped_with_other_flags(subject, where)
+        yield from _mapped_with_other_flags(subject, where, three)
     if refusal is not None:
         also = "values can be mapped, gradients cannot: " if kinds else ""
         raise Refused(also + first_line(refusal)) from refusal
@@ -315,12 +315,12 @@ def _looped(
     ]
 
 
-def _mapped_with_other_flags(subject: Subject, where: list[int]) -> Iterator[Finding]:
+def _mapped_with_other_flags(subject: Subject, where: list[int], three: Sequence[float]) -> Iterator[Finding]:
     """Nothing, if a rule for vmap is right for flags and dims that the sample does not have, too, or refuses them."""
     for name, other in other_flags(subject, guess=False):
         with other:
             try:
-                expected, stacked = _looped(subject, where, dict.fromkeys(where, 0), _multiples(subject, where))
+                expected, stacked = _looped(subject, where, dict.fromkeys(where, 0), three)
                 mapped = torch.func.vmap(_vjp(subject, where, subject.copies()))(*stacked)
             except (Exception, SystemExit):
                 continue
