@@ -1,7 +1,10 @@
 """Bytes and time of a recipe beside what one would use in its place. ``nox -s refresh`` runs and stores it."""
 
+import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from statistics import median
 from typing import Any
 
@@ -9,8 +12,12 @@ import torch
 from torch import Tensor
 
 from autograd_cookbook.auditing import kept_bytes, peak_bytes
-from autograd_cookbook.catalog import Recipe
+from autograd_cookbook.catalog import BY_NAME, Recipe
 
+# glibc returns large blocks to the system, or keeps them, depending on what was freed before. A block that it returned
+# is filled with zeros again at its next use, which takes longer than a multiplication. So it keeps all blocks, as
+# torch's allocator for GPUs does. The settings are read when a process starts.
+KEEP_BLOCKS = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**36)}
 SECONDS = 3.0  # for the timed runs of one recipe, all contenders together
 
 
@@ -36,7 +43,19 @@ def compiled(function: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..
 
 
 def measure(recipe: Recipe) -> dict[str, dict[str, float]]:
-    """A row for each contender: bytes a unit, and the time as a multiple of the recipe's."""
+    """A row for each contender: bytes a unit, and the time as a multiple of the recipe's; in a process of its own."""
+    os.environ |= KEEP_BLOCKS
+    try:
+        with ProcessPoolExecutor(1, get_context("spawn")) as process:
+            return process.submit(compared, recipe.name).result()
+    finally:
+        for name in KEEP_BLOCKS:
+            del os.environ[name]
+
+
+def compared(name: str) -> dict[str, dict[str, float]]:
+    """See :func:`measure`."""
+    recipe = BY_NAME[name]
     torch.manual_seed(0)
     cost, args = recipe.cost, recipe.cost.inputs()
     contenders = {"composition": cost.composition, "built-in": cost.built_in, "ours": recipe.function}

@@ -422,22 +422,19 @@ def _halve(equation: Map, bounds: Tensor, _batch_dims: int) -> Tensor:
     falls = (at_low >= 0) & (at_high <= 0)
     low, high = _rank(low), _rank(high)
     side = 2 * rises.to(bounds.dtype) - 1
-    for _ in range(8 * bounds.dtype.itemsize):
+    bits = 8 * bounds.dtype.itemsize
+    for _ in range(bits):
         middle = (low ^ high).bitwise_right_shift_(1).add_(low & high)  # their mean, without a sum that could overflow
         value = side * equation(_ranked(middle, bounds.dtype))
-        # If the value is 0, both bounds move to the middle.
-        low = _chosen(value <= 0, middle, low)
-        high = _chosen(value >= 0, middle, high)
-    # Return NaN instead of raising, because an error that depends on numbers is impossible under vmap and the compiler.
-    failed = ~(rises | falls) | (high > low + 1)
+        # All bits are set where the value is negative. On a CPU, this takes a fraction of the time of torch.where.
+        below = value.view(low.dtype).bitwise_right_shift_(bits - 1)
+        low = (low ^ middle).bitwise_and_(below).bitwise_xor_(low)  # the middle where it is below the zero
+        high = (high ^ middle).bitwise_and_(below).bitwise_xor_(middle)  # the middle where it is not
     low, high = _ranked(low, bounds.dtype), _ranked(high, bounds.dtype)
-    closer = torch.where(equation(low).abs() <= equation(high).abs(), low, high)
-    return closer.masked_fill(failed, math.nan)
-
-
-def _chosen(condition: Tensor, new: Tensor, old: Tensor) -> Tensor:
-    """Like :func:`torch.where` for integers, which takes ten times as long on a CPU if both cases occur."""
-    return condition.to(old.dtype).neg_().bitwise_and_(old ^ new).bitwise_xor_(old)
+    at_low, at_high = equation(low), equation(high)
+    # Return NaN instead of raising, because an error that depends on numbers is impossible under vmap and the compiler.
+    failed = ~(rises | falls) | at_low.isnan() | at_high.isnan()
+    return torch.where(at_low.abs() <= at_high.abs(), low, high).masked_fill(failed, math.nan)
 
 
 def _rank(numbers: Tensor) -> Tensor:
