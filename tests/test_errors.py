@@ -1637,7 +1637,7 @@ UNSCALED = "RuntimeError: unscale_() has already been called on this optimizer s
             "on the CPU",
         ),
         (
-            "I compute in a backward hook. The result has no grad_fn, although its input requires grad.",
+            "Tensors that I compute in a backward hook cannot get a grad_fn.",
             "nothing_requires_grad",
             "enable_grad",
         ),
