@@ -1582,6 +1582,64 @@ UNSCALED = "RuntimeError: unscale_() has already been called on this optimizer s
             "fsdp_training_state",
             "outside the wrapped forward",
         ),
+        (
+            "traced_function_transforms.py in aot_dispatch_autograd_graph\nBackendCompilerFailed: backend='inductor' "
+            f"raised:\n{IN_PLACE}: [torch.FloatTensor [3]], which is output 0 of Exp, is at version 1; expected "
+            "version 0 instead.",
+            "result_changed",
+            "records its forward and its backward together",
+        ),
+        (
+            "create_aot_dispatcher_function\nRuntimeError: derivative for aten::heaviside is not implemented",
+            "derivative_missing",
+            "records its backward, too",
+        ),
+        (
+            "During the backward, we encountered a tensor subclass where we guessed its metadata incorrectly.\n"
+            "Expected type: torch.distributed._functional_collectives.AsyncCollectiveTensor\nRuntime type: "
+            "torch.Tensor",
+            "compiled_gradient_of_other_class",
+            "wait_tensor",
+        ),
+        (
+            "device_grads = torch._foreach_add(device_grads, device_params, alpha=weight_decay)\nRuntimeError: The "
+            "size of tensor a (2) must match the size of tensor b (16) at non-singleton dimension 3",
+            "adam_of_complex",
+            "foreach=False",
+        ),
+        (
+            "ValueError: DistributedDataParallel's input module must be on the same type of devices, but input module "
+            "parameters locate in {'cpu', 'cuda'}.",
+            "ddp_device_of_cpu",
+            "Frozen parameters count",
+        ),
+        (
+            "RuntimeError: Function ViewBackward returned an invalid gradient at index 0 - expected device cpu:0 but "
+            "got cpu",
+            "gradient_on_other_device",
+            "without an index",
+        ),
+        (
+            "AttributeError: 'NoneType' object has no attribute 'cquantize_blockwise_fp16_nf4'",
+            "bitsandbytes_without_gpu",
+            "python -m bitsandbytes",
+        ),
+        (
+            "AssertionError: len(set(p.ds_id for p in params_in_bucket)) == len(params_in_bucket)",
+            "zero3_reduced_twice",
+            "use_reentrant=False",
+        ),
+        (
+            "ScatterGatherKernel.cu:312: operator(): block: [0,0,0], thread: [1,0,0] Assertion `idx_dim >= 0 && "
+            'idx_dim < index_size && "index out of bounds"` failed.',
+            "device_assert",
+            "on the CPU",
+        ),
+        (
+            "Tensors that I compute in a backward hook cannot get a grad_fn.",
+            "nothing_requires_grad",
+            "enable_grad",
+        ),
     ],
 )
 def test_the_cause_that_a_text_shows_is_named(text: str, name: str, advice: str) -> None:

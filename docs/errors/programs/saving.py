@@ -657,8 +657,7 @@ def recomputation_in_same_dtype():
     "run. Something it depends on changed in between: a key-value cache that got the same tokens again, a router of a "
     "mixture of experts that decided otherwise, dropout or a switch of train and eval. A shape of ``[0]`` is a "
     "parameter that ZeRO-3 or FSDP has released again.",
-    fix="Let the function depend on its arguments alone: ``use_cache=False`` while training, a router that is saved "
-    "and not recomputed, the same mode until backward has run. With ZeRO-3, use DeepSpeed's own checkpointing, or "
+    fix="Save the choice of a router instead of computing it again. With ZeRO-3, use DeepSpeed's own checkpointing, or "
     "``use_reentrant=True``.",
     see=("guide/training",),
 )
