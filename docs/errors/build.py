@@ -38,6 +38,7 @@ RAISED = ("name", "kind", "message", "torch")
 # What a paste need not show of a program. A case that asks of this only may be the reader's though nothing shows it.
 AROUND = ("text: ", "printed: ", "own: ", "told: ", "frames: ", "place: ", "not ")
 FEW = 20  # questions that may share a word that people ask with
+TELLING = 12  # such words that are kept of a question, the rarest
 PROSE = ("title", "cause", "fix", "change", "harmless", "tell", "borrowed")
 # Nodes of old releases that the installed torch has no longer.
 FORMER_NODES = (
@@ -120,7 +121,8 @@ def compiled(raised: Iterable[Mapping[str, str]]) -> dict[str, Any]:
         each["asked"] = [word for word in words(each["asked"], rules["topics"]) if word not in known]
     having = Counter(word for each in answers for word in each["asked"])
     for each in answers:  # and which tell it from others
-        each["asked"] = "".join(sorted(word for word in each["asked"] if having[word] <= FEW)).strip()
+        rarest = sorted((word for word in each["asked"] if having[word] <= FEW), key=lambda word: (having[word], word))
+        each["asked"] = "".join(sorted(rarest[:TELLING])).strip()
     return {
         "rules": rules,
         "nodes": nodes(),

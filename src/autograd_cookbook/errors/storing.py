@@ -17,7 +17,7 @@ from typing import Any
 
 PROSE = ("cause", "fix", "tell", "change", "title")  # fields of entries and cases
 SAID = ("message", "former", "wordings")  # fields that repeat each other's words
-WORD, WORDS, FIRST = r"[a-z]{3,}", 100, 0x80  # what is abbreviated, how many, and the first byte that ASCII lacks
+WORD, WORDS, FIRST = r"[a-z]{2,}", 128, 0x80  # what is abbreviated, how many, and the first byte that ASCII lacks
 SPOKEN, LEADING = re.compile(r"[a-z_]\w*"), 160  # a word of a message, and in how many characters a wording has its own
 Row = dict[str, Any]
 
