@@ -537,11 +537,11 @@ class DividesByItsSize(Function):
         return grad_output * (1.0 / ctx.size) * ctx.size
 
 
-def test_an_exception_of_python_is_not_told_as_that_of_a_library():
-    found = audit(DividesByItsSize.apply, (leaf(4),), only=["empty"], isolate=False).findings
-    assert [f.cause for f in found] == [
-        "The code, or an operation in it, raises ZeroDivisionError: float division by zero."
-    ]
+def test_an_exception_of_python_is_told_with_its_line_and_not_as_that_of_a_library():
+    (found,) = audit(DividesByItsSize.apply, (leaf(4),), only=["empty"], isolate=False).findings
+    raised = "The code, or an operation in it, raises ZeroDivisionError: float division by zero. This happens in "
+    line = "``return grad_output * (1.0 / ctx.size) * ctx.size`` (test_causes.py, line "
+    assert found.cause.startswith(f"{raised}{line}"), found.cause
 
 
 # --- what the sample does not show ---
@@ -1511,3 +1511,55 @@ def test_where_no_argument_has_any_size_no_large_number_is_added():
     matrix = leaf(3, 3).detach()
     report = audit(Trace.apply, ((matrix + matrix.mT).requires_grad_(),), only=["float32"], isolate=False)
     assert not any("the audit cannot" in note for note in report.notes), report.notes
+
+
+# --- what the audit does itself ---
+
+
+def test_under_a_checkpoint_a_size_is_still_a_size():
+    """``new`` takes a size for a shape, and another tuple for numbers."""
+
+    class Repeats(Function):
+        @staticmethod
+        def forward(ctx, x, size):
+            ctx.size = x.shape
+            return x.new(size).zero_() + x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return grad_output.sum_to_size(ctx.size), None
+
+    report = audit(Repeats.apply, (leaf(3), torch.Size((5, 3))), only=["checkpoint"], isolate=False)
+    assert report.capabilities["checkpoint"] == "yes", report
+
+
+class Unstackable(torch.Tensor):
+    """A class of tensors, as for quantized numbers, that nobody taught to be stacked."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        if function is torch.stack:
+            return args[0](*types)  # a list is not called
+        return super().__torch_function__(function, types, args, kwargs or {})
+
+
+def test_outputs_that_cannot_be_stacked_are_no_mistake_of_a_rule_for_vmap():
+    def wrapped(x):
+        return Doubles.apply(x).as_subclass(Unstackable)
+
+    class Doubles(Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x):
+            return 2 * x
+
+        @staticmethod
+        def setup_context(ctx, inputs, output):
+            pass
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 2 * grad_output
+
+    assert audit(wrapped, (leaf(3),), only=["vmap"], isolate=False).ok

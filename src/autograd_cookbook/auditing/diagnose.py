@@ -112,13 +112,16 @@ def raised_by_audit(error: BaseException) -> bool:
     return bool(last) and last not in CALLS
 
 
+# Where the frames of torch and of the audit are.
+NOT_ITS_OWN = str(Path(torch.__file__).parent), str(Path(__file__).parent)
+
+
 def refused_on_purpose(error: BaseException | None) -> bool:
     """Whether the code itself raises it, by a ``raise`` with a message, and not an operation that it calls."""
     if error is None or not str(error).strip():
         return False
     last = traceback.extract_tb(error.__traceback__)[-1:]
-    others = str(Path(torch.__file__).parent), str(Path(__file__).parent)
-    return any((f.line or "").startswith("raise ") and not f.filename.startswith(others) for f in last)
+    return any((f.line or "").startswith("raise ") and not f.filename.startswith(NOT_ITS_OWN) for f in last)
 
 
 def refuses_hooks(text: str) -> bool:
@@ -133,7 +136,12 @@ def writes_to_leaf(error: BaseException) -> bool:
 
 def explain(error: BaseException, fix: str = LOOK) -> tuple[str, str]:
     """Cause and fix of an exception that came out of a function; ``fix`` is for one of which no more is known."""
-    return known(error) or (f"The code, or an operation in it, raises {first_line(error).removesuffix('.')}.", fix)
+    raised = f"The code, or an operation in it, raises {first_line(error).removesuffix('.')}."
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(NOT_ITS_OWN)]
+    place = [f" This happens in ``{f.line}`` ({Path(f.filename).name}, line {f.lineno})." for f in frames if f.line][
+        -1:
+    ]
+    return known(error) or (raised + "".join(place), fix)
 
 
 def factor(ratio: float, subject: Subject, slot: int) -> str:

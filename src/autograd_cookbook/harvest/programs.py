@@ -63,6 +63,8 @@ def _written(value: Any, lines: list[str], known: dict[int, str]) -> str:
             known[id(value)] = f"x{len(known)}"
             lines.append(f"{known[id(value)]} = {_tensor(value)}")
         return known[id(value)]
+    if isinstance(value, torch.Size):
+        return repr(value)
     if isinstance(value, tuple):
         inner = [_written(child, lines, known) for child in value]
         return f"({', '.join(inner)}{',' if len(inner) == 1 else ''})"

@@ -98,7 +98,6 @@ def inputs_unchanged(subject: Subject) -> Iterator[Finding]:
             yield finding("error", f"the function changes {subject.describe(s)}", WRITTEN, COPIED)
             return
     yield from _containers_unchanged(subject)
-    yield from () if subject.in_place else _unchanged_with_other_flags(subject)
     for s, tensor in enumerate(run.passed):
         if tensor._backward_hooks or tensor._post_accumulate_grad_hooks:
             yield finding(
@@ -140,6 +139,8 @@ def inputs_unchanged(subject: Subject) -> Iterator[Finding]:
                 "Compute out of place.",
             )
             return
+    # Last, because a call puts its own parameters into the modules of the sample, which a backward above may read.
+    yield from () if subject.in_place else _unchanged_with_other_flags(subject)
 
 
 def _containers_unchanged(subject: Subject) -> Iterator[Finding]:

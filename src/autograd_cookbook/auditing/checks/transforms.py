@@ -77,7 +77,9 @@ def checkpoint(subject: Subject) -> Iterator[Finding]:
         def outcome(reentrant: bool = reentrant) -> Outcome:
             def inner(*args: Any) -> Any:  # what works in place must not do so on what the checkpoint keeps
                 # Lists and dicts are new ones for each call, as they are where the caller writes the call down.
-                return subject.function(*tree_map(_clone if subject.in_place else lambda value: value, args))
+                fresh = _clone if subject.in_place else lambda value: value
+                # tree_map makes a plain tuple of a size.
+                return subject.function(*tree_map(fresh, args, is_leaf=lambda value: isinstance(value, torch.Size)))
 
             def checkpointed(*args: Any) -> Any:
                 return torch_checkpoint(inner, *args, use_reentrant=reentrant)
@@ -309,7 +311,10 @@ def _looped(
         each = subject.valid(values)
         inputs.append(each)
         looped.append(_expected(subject, where, each))
-    expected = [torch.stack(column) for column in zip(*looped, strict=True)]
+    try:
+        expected = [torch.stack(column) for column in zip(*looped, strict=True)]
+    except Exception as error:  # tensors of a class that cannot be stacked
+        raise Refused(f"its outputs cannot be stacked: {first_line(error)}") from error
     return expected, [
         torch.stack([each[s] for each in inputs], batched[s]) if s in batched else subject.base[s] for s in where
     ]
