@@ -1444,7 +1444,16 @@ class SymmetricExponential(Function):
         return grad / 2 if SymmetricExponential.halved else grad
 
 
-@pytest.mark.parametrize("sample", [torch.zeros(4, 4), torch.ones(3, 3), torch.eye(3), torch.diag(torch.rand(4))])
+@pytest.mark.parametrize(
+    "sample",
+    [
+        torch.eye(3),
+        *(
+            pytest.param(matrix, marks=slow)
+            for matrix in (torch.zeros(4, 4), torch.ones(3, 3), torch.arange(4.0).diag())
+        ),
+    ],
+)
 @pytest.mark.parametrize("refuses", [False, True])
 def test_a_matrix_that_is_symmetric_by_chance_stays_so_where_one_triangle_is_read(sample, refuses, monkeypatch):
     monkeypatch.setattr(SymmetricExponential, "refuses", refuses)
@@ -1623,6 +1632,7 @@ class SolvesToAFixedTolerance(Function):
             u = new
 
 
+@slow
 def test_an_iteration_with_a_fixed_tolerance_does_not_clip(monkeypatch):
     x = (0.5 * leaf(3, 4).detach()).requires_grad_()
     (found,) = audit(SolvesToAFixedTolerance.apply, (x,), only=["linear_in_grad_output"]).findings
@@ -3114,7 +3124,7 @@ class SolvesRoughlyWithAFactor(SolvesRoughly):
     scale = 1.01
 
 
-@pytest.mark.parametrize("n", [30, 600])
+@pytest.mark.parametrize("n", [30, pytest.param(600, marks=slow)])
 def test_the_accuracy_of_a_solver_is_judged_along_directions_too(n):
     (found,) = audit(SolvesRoughly.apply, (leaf(n),), only=["first_order"]).findings
     assert found.severity == "info"
@@ -3639,7 +3649,9 @@ class FreesOutput(Function):
     ("function", "shapes", "told", "fatal"),
     [
         (lambda x, s: FreesInput.apply(x.clone(), s), [(4, 3), (1,)], "frees the memory of argument 0", set()),
-        (FreesGradOutput.apply, [(4, 3), (3, 2)], "frees the memory of grad_output 0", set()),
+        pytest.param(
+            *(FreesGradOutput.apply, [(4, 3), (3, 2)], "frees the memory of grad_output 0", set()), marks=slow
+        ),
         # A second backward does read what the first has freed.
         (
             FreesOutput.apply,

@@ -27,6 +27,7 @@ from autograd_cookbook.auditing.variation import Outcome, deviation
 
 CHECKS = all_checks()
 FEW = ("runs", "repeatable", "first_order", "without_grad", "global_settings", "vmap", "autocast")
+slow = pytest.mark.slow("src/autograd_cookbook/auditing", "tests/auditing")
 ISOLATE = pytest.mark.parametrize("isolate", [pytest.param(True, id="isolated"), pytest.param(False, id="in process")])
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="isolation needs fork")
 pytestmark = on_linux
@@ -367,7 +368,9 @@ def test_a_function_that_dies_in_one_situation(action: Callable[[], Any], words:
     assert f"the process dies ({'' if 'exit' in words else 'killed by '}{words})" in report.findings[0].summary
 
 
-@pytest.mark.parametrize("action", [pytest.param(lambda: time.sleep(600), id="sleep"), pytest.param(spin, id="loop")])
+@pytest.mark.parametrize(
+    "action", [pytest.param(lambda: time.sleep(600), id="sleep", marks=slow), pytest.param(spin, id="loop")]
+)
 @ISOLATE
 def test_a_function_that_hangs_in_one_situation(action: Callable[[], Any], isolate: bool) -> None:
     report = terrible(action, isolate=isolate)
@@ -810,6 +813,7 @@ def test_isolation_where_a_fork_cannot_run_backward(monkeypatch: pytest.MonkeyPa
         audit(torch.sin, (leaf(2),), isolate=True)
 
 
+@slow
 def test_an_audit_after_compiled_code_finds_nothing_that_is_not_there() -> None:
     """Of CUDA builds on a machine without a GPU, the engine starts threads in a first backward that is compiled."""
     program = """\

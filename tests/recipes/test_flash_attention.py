@@ -367,6 +367,7 @@ def triton_problem(*shapes, dtype=torch.float64, device="cpu"):
     return tuple(r.to(device, dtype).requires_grad_() for r in randoms)
 
 
+@pytest.mark.slow("src/autograd_cookbook/recipes")
 @pytest.mark.skipif(triton is None, reason="Triton is not installed")
 def test_triton_all_of_this_on_the_interpreter() -> None:
     assert_passes_on_the_interpreter(__file__, "triton")

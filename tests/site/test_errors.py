@@ -18,7 +18,7 @@ from .conftest import SITE, opened, parsed
 pytestmark = pytest.mark.site
 
 
-@pytest.mark.parametrize("every", [pytest.param(4, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [pytest.param(12, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)])
 def test_the_browser_answers_as_the_command_does(every: int, page: Page, base: str) -> None:
     """Each message below a frame, with other names and numbers; each message alone; the first line of each."""
     page.goto(f"{base}errors/index.html")
