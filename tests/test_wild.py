@@ -6,7 +6,7 @@ import re
 import pytest
 from docs._ext import wild
 from wild.libraries import JUDGMENTS, Library, differences, libraries
-from wild.run import main
+from wild.run import main, summary
 
 LIBRARIES = libraries()
 
@@ -55,6 +55,21 @@ def test_what_appears_and_what_disappears_is_said(tmp_path):
         f"{name}: appeared, and is not judged: a.F vmap error",
         f"{name}: is judged, and disappeared: a.F empty error",
     ]
+
+
+def test_functions_of_a_library_that_it_needs_are_not_its_own(tmp_path):
+    packages, report = tmp_path / "packages", {"torch": "2", "problems": [], "functions": []}
+    (tmp_path / "pyproject.toml").write_text('[project]\ndependencies = ["own==1.0"]\n\n[tool.wild]\npackage = "own"\n')
+    finding = dict.fromkeys(("check", "severity", "summary", "cause", "fix", "program"), "text")
+    for package in ("own", "needed"):
+        (packages / package).mkdir(parents=True)
+        file = packages / package / "__init__.py"
+        file.write_text("import torch\n\n\nclass F(torch.autograd.Function):\n    pass\n")
+        about = {"name": f"{package}.F", "file": str(file), "line": 4}
+        report["functions"].append(about | {"reached": True, "audited": True, "findings": [finding]})
+    found = summary(Library(tmp_path), report, packages, 1.0)
+    assert [each["function"] for each in found["findings"]] == ["own.F"]
+    assert (found["functions"], found["reached"], found["audited"]) == (1, 1, 1)
 
 
 def test_an_unknown_name_is_said_with_those_there_are(capsys):

@@ -68,7 +68,9 @@ def installed(library: Library, environment: Path) -> Path:
 def summary(library: Library, report: dict[str, Any], packages: Path, seconds: float) -> dict[str, Any]:
     """What is stored of a report; places are relative to the packages."""
     packages = packages.resolve()
-    own = [each for each in report["functions"] if each["reached"] and Path(each["file"]).is_relative_to(packages)]
+    # Not those of a library that this one needs: it has a folder of its own.
+    package = packages / library.package
+    own = [each for each in report["functions"] if each["reached"] and Path(each["file"]).is_relative_to(package)]
     reached = {(each["file"], each["name"]) for each in own}
     listed = list(functions_in([str(packages / library.package)]))
     return {
