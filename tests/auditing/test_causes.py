@@ -14,6 +14,7 @@ from autograd_cookbook.auditing import audit
 from autograd_cookbook.auditing.checks.execution import BUILT_IN, prepare
 from autograd_cookbook.auditing.checks.gradients import in_brief
 from autograd_cookbook.auditing.subject import Subject
+from tests.harvest.functions import Double
 
 
 def leaf(*shape):
@@ -1543,23 +1544,38 @@ class Unstackable(torch.Tensor):
         return super().__torch_function__(function, types, args, kwargs or {})
 
 
+class Doubles(Double):
+    generate_vmap_rule = True
+
+
 def test_outputs_that_cannot_be_stacked_are_no_mistake_of_a_rule_for_vmap():
     def wrapped(x):
         return Doubles.apply(x).as_subclass(Unstackable)
 
-    class Doubles(Function):
-        generate_vmap_rule = True
-
-        @staticmethod
-        def forward(x):
-            return 2 * x
-
-        @staticmethod
-        def setup_context(ctx, inputs, output):
-            pass
-
-        @staticmethod
-        def backward(ctx, grad_output):
-            return 2 * grad_output
-
     assert audit(wrapped, (leaf(3),), only=["vmap"], isolate=False).ok
+
+
+class DifferentiatesItsModule(Function):
+    """Calls the module again in backward, as adjoint methods of ODEs do, and leaves an option unused."""
+
+    @staticmethod
+    def forward(ctx, module, option, x, *parameters):
+        ctx.module = module
+        ctx.save_for_backward(x, *parameters)
+        return module(x)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, *parameters = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            found = torch.autograd.grad(ctx.module(x), (x, *parameters), grad_output)
+        return None, None, *found
+
+
+def test_a_backward_finds_the_parameters_of_its_module_as_its_forward_left_them():
+    """Trying an option calls the function without gradients, which freezes the parameters."""
+    module = nn.Linear(3, 3).double()
+    arguments = (module, None, leaf(2, 3), *module.parameters())
+    report = audit(DifferentiatesItsModule.apply, arguments, only=["inputs_unchanged"], isolate=False)
+    assert report.ok, report

@@ -382,6 +382,7 @@ def test_a_program_has_every_tensor_and_each_once():
     text = program_for("tests.harvest.functions.Wrong", (x, mask, (x, 2.5, float("inf"))), "runs", {})
     assert "(x0, x1, (x0, 2.5, float('inf')))" in text
     assert text.count("torch.tensor(") == 2
+    assert "torch.Size([5, 3])" in program_for("tests.harvest.functions.Wrong", (x, torch.Size((5, 3))), "runs", {})
     assert program_for("tests.harvest.functions.Wrong", (x, object()), "runs", {}) == ""
 
 

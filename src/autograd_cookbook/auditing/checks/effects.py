@@ -139,7 +139,8 @@ def inputs_unchanged(subject: Subject) -> Iterator[Finding]:
                 "Compute out of place.",
             )
             return
-    # Last, because a call puts its own parameters into the modules of the sample, which a backward above may read.
+    # Last, because a call without gradients freezes the parameters that the function holds, and the backward above
+    # may read these.
     yield from () if subject.in_place else _unchanged_with_other_flags(subject)
 
 
