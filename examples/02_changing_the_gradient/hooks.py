@@ -387,6 +387,7 @@ assert peaks[1] >= peaks[0] + 3
 # * :doc:`/cookbook/04_memory/saved_tensor_hooks`: other ways to store saved tensors.
 # * :doc:`/cookbook/04_memory/checkpointing`: how to compute tensors again instead of storing them.
 # * :doc:`/cookbook/01_first_steps/template`: how to write a ``Function`` with your own formula.
-# * :doc:`/guide/questions_parameters`: freeze rows, weigh losses, Grad-CAM, train one network through another.
+# * :doc:`/guide/questions_parameters`: freeze rows, Grad-CAM, hooks that never run, and
+#   :doc:`/guide/questions_losses`: weigh losses, train one network through another.
 # * In torch's documentation: :meth:`torch.Tensor.register_hook`,
 #   :meth:`torch.Tensor.register_post_accumulate_grad_hook`, :class:`torch.autograd.graph.saved_tensors_hooks`.
