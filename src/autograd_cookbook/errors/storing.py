@@ -2,9 +2,9 @@
 comparison of two versions can be read; in a wheel and a source distribution compressed, which needs a quarter less than
 their own compression. There entries and their cases are stored by field, because texts of one field resemble each
 other. Only the messages and their wordings are stored by entry, and a wording as what differs from its message. Prose
-is compressed with bzip2 and the rest, mostly patterns, with LZMA: each is the smaller one for its part. In prose, one
-byte stands for each of the most frequent words, so that bzip2 finds more of what comes before. The file holds both
-parts, one after the other. A fixed program is stored as its differences from the broken one.
+is compressed with bzip2 and the rest, mostly patterns, with LZMA: each is the smaller one for its part. In both, one
+byte stands for each of the most frequent words and two for the next, so that more of what comes before is found. The
+file holds both parts, one after the other. A fixed program is stored as its differences from the broken one.
 """
 
 import itertools
@@ -17,7 +17,10 @@ from typing import Any
 
 PROSE = ("cause", "fix", "tell", "change", "title")  # fields of entries and cases
 SAID = ("message", "former", "wordings")  # fields that repeat each other's words
-WORD, WORDS, FIRST = r"[a-z]{2,}", 128, 0x80  # what is abbreviated, how many, and the first byte that ASCII lacks
+WORD = re.compile(rb"[a-z]{2,}")  # what is abbreviated
+# Bytes that ASCII lacks: each of these stands for a word, and each of the remaining ones does with another byte.
+ALONE, LEADS, SECOND = range(0x80, 0xF2), range(0xF2, 0x100), range(0x21, 0x7B)
+IN_TWO = re.compile(rb"([\xf2-\xff].)")
 SPOKEN, LEADING = re.compile(r"[a-z_]\w*"), 160  # a word of a message, and in how many characters a wording has its own
 Row = dict[str, Any]
 
@@ -33,7 +36,7 @@ def read(path: Path) -> dict[str, Any]:
     prose = json.loads(_written_out(first.decompress(path.with_name(f"{path.name}.packed").read_bytes())))
     if not first.unused_data:  # programs
         return {name: [broken, _edited(broken, edits)] for name, broken, edits in prose}
-    stored = json.loads(lzma.decompress(first.unused_data))
+    stored = json.loads(_written_out(lzma.decompress(first.unused_data)))
     texts = ({field: both[i] for field, both in prose["fields"].items()} for i in (0, 1))
     entries, cases = (_rows(stored.pop(name) | own) for name, own in zip(("entries", "cases"), texts, strict=True))
     remaining = iter(cases)
@@ -69,8 +72,7 @@ def compressed(path: Path) -> bytes:
     stored |= {name: {k: v for k, v in fields.items() if k not in SAID} for name, fields in columns.items()} | said
     # A byte of text says more about the next one than its position does.
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
-    text = json.dumps(stored, ensure_ascii=False, separators=(",", ":")).encode()
-    return bz2.compress(_abbreviated(prose)) + lzma.compress(text, filters=filters)
+    return bz2.compress(_abbreviated(prose)) + lzma.compress(_abbreviated(stored), filters=filters)
 
 
 def _edits(broken: str, fixed: str) -> list[Any]:
@@ -161,19 +163,29 @@ def _rows(fields: Mapping[str, list[Any]]) -> list[Row]:
     ]
 
 
+def _codes() -> Iterator[bytes]:
+    """Yield what stands for a word, for the most frequent word first."""
+    yield from (bytes([byte]) for byte in ALONE)
+    yield from (bytes([lead, second]) for lead in LEADS for second in SECOND)
+
+
 def _abbreviated(stored: Any) -> bytes:
-    """Return the text of something in ASCII with the most frequent words as single bytes, after a list of them."""
-    text = json.dumps(stored, separators=(",", ":"))
+    """Return the text of something in ASCII with codes for the most frequent words, after a list of them."""
+    text = json.dumps(stored, separators=(",", ":")).encode()
     counts = Counter(re.findall(WORD, text))
-    words = sorted(counts, key=lambda word: ((1 - len(word)) * counts[word], word))[:WORDS]
-    codes = {word: chr(FIRST + i) for i, word in enumerate(words)}
-    short = re.sub(WORD, lambda match: codes.get(match[0], match[0]), text)
-    return f"{' '.join(words)}\n{short}".encode("latin-1")
+    often = (word for word, count in counts.items() if count > 3)  # any other takes more in the list than it saves
+    words = sorted(often, key=lambda word: ((1 - len(word)) * counts[word], word))
+    codes = dict(zip(words, _codes(), strict=False))
+    return b" ".join(codes) + b"\n" + re.sub(WORD, lambda match: codes.get(match[0], match[0]), text)
 
 
 def _written_out(abbreviated: bytes) -> bytes:
     """Return the text that :func:`_abbreviated` has made shorter."""
     words, _, text = abbreviated.partition(b"\n")
-    for i, word in enumerate(words.split()):
-        text = text.replace(bytes([FIRST + i]), word)
+    meant = dict(zip(_codes(), words.split(), strict=False))
+    parts = IN_TWO.split(text)
+    parts[1::2] = map(meant.__getitem__, parts[1::2])
+    text = b"".join(parts)
+    for code in map(bytes, zip(ALONE)):  # faster than with the others
+        text = text.replace(code, meant.get(code, b""))
     return text
