@@ -10,12 +10,13 @@ will learn for which losses these gradients are also right.
 # When to use it
 # --------------
 #
-# You do not need this page if your loss is a *symmetric* function of the eigenvalues, such as :math:`\sum_i
-# f(\lambda_i)`, and you need only first derivatives. PyTorch's gradient of such a loss is right for equal eigenvalues,
-# too. At equal eigenvalues, two cases are different, and the section "The wrong version" shows them:
+# You do not need this page if your loss is a smooth and *symmetric* function of the eigenvalues, such as :math:`\sum_i
+# f(\lambda_i)` with a smooth :math:`f`, and you need only first derivatives. PyTorch's gradient of such a loss is right
+# for equal eigenvalues, too. At equal eigenvalues, two cases are different, and the section "The wrong version" shows
+# them:
 #
-# * The largest eigenvalue alone is not a symmetric function. If it is equal to another eigenvalue, it has no
-#   derivative, and PyTorch returns the gradient for one arbitrary eigenvector.
+# * The largest eigenvalue is not smooth. If it is equal to another eigenvalue, it has no derivative, and PyTorch returns
+#   the gradient for one arbitrary eigenvector.
 # * Second derivatives fail. Those of the recipes are NaN, or the recipe raises an error. Those of torch's
 #   decompositions are NaN, or they are inaccurate if the computed eigenvalues differ by rounding errors.
 #

@@ -251,5 +251,5 @@ for name, function in {"module": round_ste, "program": program}.items():
 #
 # * :doc:`/cookbook/06_beyond_autograd/custom_operator`: how to register an operator and its gradient.
 # * :doc:`/cookbook/02_changing_the_gradient/straight_through`: gradients that are not the derivative, on purpose.
-# * :doc:`/cookbook/07_compile/torch_compile`: a compiled ``Function`` keeps its backward.
+# * :doc:`/cookbook/07_compile/torch_compile`: how to compile a ``Function`` whole, with its backward.
 # * In torch's documentation: :func:`torch.export.export`, :func:`torch.library.custom_op`.
