@@ -137,11 +137,11 @@ def writes_to_leaf(error: BaseException) -> bool:
 def explain(error: BaseException, fix: str = LOOK) -> tuple[str, str]:
     """Cause and fix of an exception that came out of a function; ``fix`` is for one of which no more is known."""
     raised = f"The code, or an operation in it, raises {first_line(error).removesuffix('.')}."
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(NOT_ITS_OWN)]
-    place = [f" This happens in ``{f.line}`` ({Path(f.filename).name}, line {f.lineno})." for f in frames if f.line][
-        -1:
-    ]
-    return known(error) or (raised + "".join(place), fix)
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.line and not frame.filename.startswith(NOT_ITS_OWN):
+            raised += f" This happens in ``{frame.line}`` ({Path(frame.filename).name}, line {frame.lineno})."
+            break
+    return known(error) or (raised, fix)
 
 
 def factor(ratio: float, subject: Subject, slot: int) -> str:
