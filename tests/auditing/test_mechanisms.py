@@ -11,8 +11,10 @@ from torch import nn
 from torch.autograd import Function
 
 from autograd_cookbook import auditing
+from autograd_cookbook.auditing.checks.execution import prepare
 from autograd_cookbook.auditing.steps import size_of_steps
 from autograd_cookbook.auditing.steps import slope as slope_over_steps
+from autograd_cookbook.auditing.subject import Subject
 from tests.auditing.corpus.families.transforms import ClampLooksBeforeItMasks
 
 slow = pytest.mark.slow("src/autograd_cookbook/auditing", "tests/auditing")
@@ -3772,3 +3774,25 @@ class ExpClampedInBackward(Function):
 def test_a_clamp_in_backward_alone_is_named():
     (found,) = audit(ExpClampedInBackward.apply, (leaf(6),), only=["special_points"]).findings
     assert found.cause.startswith("Backward clamps")
+
+
+class NeedsRows(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(4, dtype=torch.float64))
+
+    def forward(self, x):
+        if x.shape[0] > 3:
+            raise ValueError("at most three rows")
+        return x * self.weight
+
+
+def test_a_call_without_a_graph_gives_parameters_their_requires_grad_back():
+    module = NeedsRows()
+    subject = Subject(module, (leaf(3, 4),))
+    assert prepare(subject) is None
+    subject.value(subject.copies())
+    assert module.weight.requires_grad
+    with pytest.raises(ValueError, match="three rows"):
+        subject.value([torch.ones(4, 4, dtype=torch.float64), module.weight.detach()])
+    assert module.weight.requires_grad

@@ -367,8 +367,8 @@ def repetitions(subject: Subject, backward: bool = False) -> int:
         with Repetitions() as seen:
             run.gradients()
     else:
-        with torch.no_grad(), Repetitions() as seen:
-            subject.run(requires=subject.without_graph)
+        with Repetitions() as seen:
+            subject.outputs()
     return max(seen.counts.values(), default=0)
 
 
@@ -758,9 +758,8 @@ def _draws_that_agree(subject: Subject) -> int:
     def losses(k: int, step: float) -> Tensor:
         values = [v + step * way[s] if s in way else v for s, v in enumerate(subject.copies())]
         subject.rewind(k)
-        with torch.no_grad():
-            run = subject.run(values, subject.without_graph, rewind=False)
-        outputs = [run.outputs[i] for i in subject.active]
+        found = subject.outputs(values, rewind=False)
+        outputs = [found[i] for i in subject.active]
         value, weights = real(outputs), real(weights_of(outputs))
         return torch.stack([weights @ value, weights @ value**2 / 2])
 
@@ -852,9 +851,8 @@ def _quality(subject: Subject) -> Iterator[Finding]:
         total = torch.zeros(())
         for k in range(seeds):
             subject.rewind(k)
-            with torch.no_grad():
-                run = subject.run(values, subject.without_graph, rewind=False)
-            total = total + real([run.outputs[i] for i in subject.active])
+            found = subject.outputs(values, rewind=False)
+            total = total + real([found[i] for i in subject.active])
         return total / seeds
 
     exact = Derivative(value, subject.base, slots, subject.coarsest).gradient(weights)

@@ -126,9 +126,8 @@ def _right_in(subject: Subject, name: str, layout: Callable[[Tensor], Tensor]) -
         return
 
     def value(values: list[Tensor]) -> Tensor:
-        with torch.no_grad():
-            run = subject.run(values, subject.without_graph, through=layout)
-        return real([run.outputs[i] for i in subject.active])
+        outputs = subject.outputs(values, through=layout)
+        return real([outputs[i] for i in subject.active])
 
     numeric = Derivative(value, subject.base, slots, subject.coarsest)
     gradient = real(zeros_for_none(subject, grads, slots))
@@ -382,8 +381,8 @@ def _seconds(subject: Subject, values: list[Tensor]) -> float:
         runs: list[float] = []
         while len(runs) < 3 and sum(runs) < 0.05:  # the quickest of three, but for what takes long anyway
             start = time.process_time()
-            with torch.no_grad(), contextlib.suppress(Exception):
-                subject.run([t.clone() for t in tensors], subject.without_graph)
+            with contextlib.suppress(Exception):
+                subject.outputs([t.clone() for t in tensors])
             runs.append(time.process_time() - start)
         times.append(min(runs))
     return max(0.0, times[1] - times[0])
@@ -398,8 +397,7 @@ def accepted(subject: Subject, values: list[Tensor]) -> list[Tensor] | None:
     """The outputs for these values, or None if forward refuses them or takes too long."""
     start = time.process_time()
     try:
-        with torch.no_grad():
-            outputs = subject.run(values, subject.without_graph).outputs
+        outputs = subject.outputs(values)
     except (Exception, SystemExit):
         return None
     return outputs if time.process_time() - start < PATIENCE else None

@@ -349,8 +349,7 @@ def _ruffled(values: list[Tensor], group: list[int]) -> list[Tensor]:
 
 def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]:
     try:
-        with torch.no_grad():
-            outputs = subject.run([v.clone() for v in values], subject.without_graph).outputs
+        outputs = subject.outputs([v.clone() for v in values])
     except (Exception, SystemExit):
         return  # refused
     if max(subject.active) >= len(outputs):
