@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from autograd_cookbook.auditing import stacks
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.checks.gradients import (
     adds_to_zero,
@@ -23,7 +24,7 @@ from autograd_cookbook.auditing.checks.gradients import (
 from autograd_cookbook.auditing.diagnose import explain, first_line
 from autograd_cookbook.auditing.domains import SYMMETRIC, may_be_symmetric
 from autograd_cookbook.auditing.numeric import Derivative
-from autograd_cookbook.auditing.report import Finding
+from autograd_cookbook.auditing.report import Finding, enumerated
 from autograd_cookbook.auditing.roots import REPEATED
 from autograd_cookbook.auditing.subject import Change, Outcome, Refused, Subject, Unmeasured, is_differentiable, real
 from autograd_cookbook.auditing.variation import LAYOUTS, Deviation, deviation
@@ -548,6 +549,12 @@ def _in_full(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
         yield subject.describe(s), values
 
 
+MORE_DIMS = (
+    "Forward takes one dim more than the sample has, and backward is right for the dims of the sample alone: it counts "
+    "them from the front, divides by the sizes of some of them, or squeezes every dim of size one.",
+    "Use the same dims in both, counted from the end as dim=-1, and tell squeeze which dim to drop. Or refuse such "
+    "inputs in forward.",
+)
 IN_FULL = (
     "backward adds up what belongs to one entry: it takes for granted that forward uses each entry for several "
     "results, as in the sample.",
@@ -562,7 +569,7 @@ def sizes(subject: Subject) -> Iterator[Finding]:
     A kernel may work in tiles and skip the remainder, ``squeeze`` may drop a batch of one, and a buffer may fit only
     one batch size. The audit finds this with derivatives along random directions, which take little time at any size.
     An argument of two or more dims that forward expands, such as a bias of all samples, is also tried with an entry for
-    each result.
+    each result. If forward takes one dim more than the sample has, the gradient must be right there as well.
     """
     if not subject.derivative:
         return
@@ -584,14 +591,9 @@ def sizes(subject: Subject) -> Iterator[Finding]:
                 continue
             if _out_of_place(subject, values) or _broken_square(subject, values):
                 continue
-            outputs = accepted(subject, [v.clone() for v in values])
-            if outputs is None or max(subject.active) >= len(outputs):
-                continue
-            if not all(is_differentiable(outputs[i]) for i in subject.active):
+            if (outputs := _comparable(subject, values)) is None:
                 continue
             numbers = real([outputs[i] for i in subject.active])
-            if not numbers.isfinite().all() or not 0 < numbers.numel() < ELEMENTS:
-                continue
             parted = _parted(subject, values)
             broadcasts = parted and _broadcasts(subject, values, numbers)
             if parted and not (broadcasts or _free(subject, values)):
@@ -625,6 +627,62 @@ def sizes(subject: Subject) -> Iterator[Finding]:
             yield from problems
             if problems:
                 return
+    yield from _with_more_dims(subject, start)
+
+
+def _comparable(subject: Subject, values: list[Tensor]) -> list[Tensor] | None:
+    """The outputs for these values, or None if they are refused, take too long, or have no differences."""
+    outputs = accepted(subject, [v.clone() for v in values])
+    if outputs is None or max(subject.active) >= len(outputs):
+        return None
+    if not all(is_differentiable(outputs[i]) for i in subject.active):
+        return None
+    numbers = real([outputs[i] for i in subject.active])
+    return outputs if numbers.isfinite().all() and 0 < numbers.numel() < ELEMENTS else None
+
+
+def _with_more_dims(subject: Subject, start: float) -> Iterator[Finding]:
+    """Nothing, or what is wrong if a function of rows that takes matrices gets some, also those with a size of one."""
+    if (batch := in_batches(subject)) is None:
+        return
+    group, values = batch
+    size = len(values[group[0]])
+    tried = [(size, "", values), (1, "", stacks.stacked(subject, subject.base, group, 1))]
+    for where, ones in resizings(subject, 1):
+        if not _out_of_place(subject, ones):
+            tried.append((size, f" and size 1 in {where}", stacks.stacked(subject, ones, group, size)))
+    names = enumerated([subject.slots[s].name for s in group])
+    for number, (count, where, values) in enumerate(tried):
+        if time.process_time() - start > SECONDS or _comparable(subject, values) is None:
+            continue
+        label = f"with a new first dim of size {count} in {names}{where}"
+        problems = list(along_directions(subject, values, label, MORE_DIMS))
+        if any("backward raises" in p.summary for p in problems):
+            if number == 0:
+                return  # it is noticed: the function is for the dims of the sample
+            continue
+        if problems and any(list(along_directions(subject, v, "", MORE_DIMS)) for v in stacks.slices(values, group)):
+            continue  # it is the numbers, or the size of one, and not the dim
+        yield from problems
+        if problems:
+            return
+
+
+def in_batches(subject: Subject) -> tuple[list[int], list[Tensor]] | None:
+    """The sample with one dim more, and which arguments have it; None if forward does not take that."""
+    size = stacks.unused_size(subject)
+    for group in stacks.groups(subject):
+        values = stacks.stacked(subject, subject.base, group, size)
+        if not subject.affordable(sum(v.numel() for v in values)):
+            return None
+        outputs = _comparable(subject, values)
+        if outputs is None or not stacks.is_deeper(subject, outputs):
+            continue
+        # Of equal sizes, forward may take one for another: classes for rows, say.
+        alike = any(len(set(subject.base[s].shape)) < subject.base[s].dim() for s in group)
+        if not alike or stacks.is_batch(subject, values, group, outputs):
+            return group, values
+    return None
 
 
 def _wrong_nearby(subject: Subject) -> list[Finding]:
