@@ -142,3 +142,56 @@ class ScoresOfClasses(Function):
 def test_dims_that_are_refused_or_right_are_no_finding(function, args):
     apply = getattr(function, "apply", function)
     assert not audit(apply, args(), only=["sizes"], isolate=False).findings
+
+
+class ScaledFlat(Function):
+    """Views the gradient as one row, which works for a contiguous one and for one of one dim."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return 2 * grad_output.view(-1).reshape(grad_output.shape)
+
+
+class LinearByView(Function):
+    """Merges the dims of the batch by a view, of which a sample with one row for each has only one."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x @ weight
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        x, weight = ctx.saved_tensors
+        rows = grad_output.view(-1, weight.shape[1])
+        return grad_output @ weight.t(), x.reshape(-1, weight.shape[0]).t() @ rows
+
+
+class ExpandedAlongRows(Function):
+    """Writes into the gradient, of which a copy is made only if it is not contiguous in the last dim."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.cumsum(-1)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        if grad_output.stride()[-1:] != (1,):
+            grad_output = grad_output.contiguous()
+        rows = grad_output.flip(-1).cumsum(-1).flip(-1)
+        return rows + 0 * grad_output.view(-1).reshape(rows.shape)
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes"),
+    [(ScaledFlat, [(5,)]), (LinearByView, [(4, 3), (3, 2)]), (ExpandedAlongRows, [(5,)])],
+)
+def test_a_view_of_the_gradient_is_found_where_the_sample_has_too_few_dims_for_it(function, shapes):
+    report = audit(function.apply, tuple(leaf(*s) for s in shapes), only=["grad_output_layouts"], isolate=False)
+    (found,) = report.findings
+    assert "with a new first dim in input 0, if grad_output is" in found.summary
+    assert "it raises RuntimeError: view size is not compatible" in found.summary

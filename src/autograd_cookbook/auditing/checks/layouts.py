@@ -174,19 +174,26 @@ def _expanded_in_full(subject: Subject, slot: int, d: int, change: Change = torc
 
 
 def _with_batches(subject: Subject) -> Iterator[tuple[str, list[Tensor] | None, Outcome]]:
-    """The sample, and what comes of it; then with three instead of one, where a batch of one hides its layout."""
+    """The sample, and what comes of it; then others, where a batch of one or a single dim hides the layout."""
     yield "", None, subject.expected
-    if subject.random or not any(1 in subject.base[s].shape for s in subject.leaves):
+    if subject.random:
         return
-    for where, values in resizings(subject, 3):
-        ones = all(n == 1 for _, _, n in _changed(subject, values))
-        if ones and not _out_of_place(subject, values) and accepted(subject, [v.clone() for v in values]) is not None:
-            try:
-                outputs, grads = subject.vjp([v.clone() for v in values])
-            except (Exception, SystemExit):
-                continue  # which is the business of the check of sizes
-            yield f"with size 3 in {where}, ", values, (outputs, grads)
-            return
+    others: list[tuple[str, list[Tensor]]] = []
+    if any(1 in subject.base[s].shape for s in subject.leaves):
+        for where, values in resizings(subject, 3):
+            ones = all(n == 1 for _, _, n in _changed(subject, values))
+            if ones and not _out_of_place(subject, values) and accepted(subject, [v.clone() for v in values]):
+                others.append((f"with size 3 in {where}, ", values))
+                break
+    if batch := in_batches(subject):
+        names = enumerated([subject.slots[s].name for s in batch[0]])
+        others.append((f"with a new first dim in {names}, ", batch[1]))
+    for label, values in others:
+        try:
+            outputs, grads = subject.vjp([v.clone() for v in values])
+        except (Exception, SystemExit):
+            continue  # which is the business of the check of sizes
+        yield label, values, (outputs, [None if g is None else g.clone() for g in grads])
 
 
 @check(capability="non_contiguous")
@@ -197,44 +204,41 @@ def grad_output_layouts(subject: Subject) -> Iterator[Finding]:
     strides of zero. If ``.mT`` follows, grad_output is transposed. gradcheck tries only contiguous ones.
     """
     for where, values, expected in _with_batches(subject):
+
+        def vjp(change: Change, values: list[Tensor] | None = values) -> Outcome:
+            return subject.vjp(values and [v.clone() for v in values], change=change)
+
         for name, layout in LAYOUTS.items():
             if not _applies(name, expected[0]):
                 continue
-            run = functools.partial(subject.vjp, values and [v.clone() for v in values], change=layout)
-            if (found := deviation(subject, run, expected)) and _blamable(subject, found):
+            if (found := deviation(subject, functools.partial(vjp, layout), expected)) and _blamable(subject, found):
                 yield finding(
                     "error",
                     f"{where}if grad_output is {name}, {found.text}",
                     *found.advice(CONTIGUITY, "Call grad_output.contiguous() first, or honor its strides."),
                 )
                 return
+        for dim in (None, *range(max(o.dim() for o in expected[0]))):
+            try:
+                dense = vjp(lambda w, dim=dim: _spread(w, dim).clone(memory_format=torch.contiguous_format))
+            except (Exception, SystemExit):
+                continue
+            dense = (dense[0], [None if g is None else g.clone() for g in dense[1]])
+            if found := deviation(subject, functools.partial(vjp, functools.partial(_spread, dim=dim)), dense):
+                along = "everywhere, as behind sum()" if dim is None else f"along dim {dim}"
+                yield finding(
+                    "error",
+                    f"{where}if grad_output is expanded {along}, {found.text}",
+                    *found.advice(CONTIGUITY, "Call grad_output.contiguous() first, or honor its strides."),
+                )
+                return
 
-    def spread(weights: Tensor, dim: int | None) -> Tensor:
-        if dim is None:
-            return weights.reshape(-1)[:1].reshape([1] * weights.dim()).expand(weights.shape)
-        return (
-            weights.narrow(dim, 0, 1).expand(weights.shape) if dim < weights.dim() and weights.shape[dim] else weights
-        )
 
-    def filled(weights: Tensor, dim: int | None) -> Tensor:
-        return spread(weights, dim).clone(memory_format=torch.contiguous_format)
-
-    depth = max(o.dim() for o in subject.expected[0])
-    for dim in (None, *range(depth)):
-        try:
-            dense = subject.vjp(change=functools.partial(filled, dim=dim))
-        except (Exception, SystemExit):
-            continue
-        dense = (dense[0], [None if g is None else g.clone() for g in dense[1]])
-        expanded = functools.partial(subject.vjp, change=functools.partial(spread, dim=dim))
-        if found := deviation(subject, expanded, dense):
-            where = "everywhere, as behind sum()" if dim is None else f"along dim {dim}"
-            yield finding(
-                "error",
-                f"if grad_output is expanded {where}, {found.text}",
-                *found.advice(CONTIGUITY, "Call grad_output.contiguous() first, or honor its strides."),
-            )
-            return
+def _spread(weights: Tensor, dim: int | None) -> Tensor:
+    """One number in place of all, or of those along a dim, with strides of zero."""
+    if dim is None:
+        return weights.reshape(-1)[:1].reshape([1] * weights.dim()).expand(weights.shape)
+    return weights.narrow(dim, 0, 1).expand(weights.shape) if dim < weights.dim() and weights.shape[dim] else weights
 
 
 @check()
