@@ -220,7 +220,7 @@ def grad_output_layouts(subject: Subject) -> Iterator[Finding]:
                 return
         for dim in (None, *range(max(o.dim() for o in expected[0]))):
             try:
-                dense = vjp(lambda w, dim=dim: _spread(w, dim).clone(memory_format=torch.contiguous_format))
+                dense = vjp(functools.partial(_filled, dim=dim))
             except (Exception, SystemExit):
                 continue
             dense = (dense[0], [None if g is None else g.clone() for g in dense[1]])
@@ -239,6 +239,11 @@ def _spread(weights: Tensor, dim: int | None) -> Tensor:
     if dim is None:
         return weights.reshape(-1)[:1].reshape([1] * weights.dim()).expand(weights.shape)
     return weights.narrow(dim, 0, 1).expand(weights.shape) if dim < weights.dim() and weights.shape[dim] else weights
+
+
+def _filled(weights: Tensor, dim: int | None) -> Tensor:
+    """The same with memory of its own."""
+    return _spread(weights, dim).clone(memory_format=torch.contiguous_format)
 
 
 @check()
