@@ -120,6 +120,12 @@ CLAMPED = (
     "If this is intended, declare it: surrogate= with a function that has this gradient. Otherwise remove the clamp.",
 )
 ONE_INDEX = "one index repeated"
+ALIKE = "two rows that are nearly equal"
+SAME_CELL = (
+    "Backward is not right where rows of this argument are close together. If it adds up by an index that it computes "
+    "from them, as the cell of a grid, it keeps one of two gradients, and not their sum.",
+    "Add them up: index_add_, scatter_add_, or index_put_ with accumulate=True.",
+)
 REVERSED = "whole numbers in reverse"
 BOUNDLESS = {"plus infinity": torch.inf, "minus infinity": -torch.inf}
 
@@ -312,12 +318,17 @@ def _narrows(subject: Subject) -> bool:
 
 
 def _other_arguments(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
-    """Masks and indices that the sample does not have: all or nothing masked, an index that repeats, no length."""
+    """What the sample does not have: all or nothing masked, an index or a row of numbers that repeats, no length."""
     for s, slot in enumerate(subject.slots):
         base = subject.base[s]
-        if slot.leaf or not base.numel() or s in subject.recognized or base.is_floating_point() or base.is_complex():
+        if slot.leaf or not base.numel() or s in subject.recognized or base.is_complex():
             continue
-        if base.dtype is torch.bool:
+        if base.is_floating_point():
+            if base.dim() == 0 or len(base) < 2:
+                continue
+            # Equal ones would make a matrix singular, and a grid of no width.
+            others = {ALIKE: torch.cat([base[:1], base[:1] + 1e-3 * base[:1].abs(), base[2:]])}
+        elif base.dtype is torch.bool:
             others = {
                 **{"nothing but False": torch.zeros_like(base), "nothing but True": torch.ones_like(base)},
                 "True and False at random": at_random(base),
@@ -448,7 +459,8 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
                 continue  # a kink for all arguments at once, as a threshold of zero is at zero
         if detail:
             guarded = not odd and is_guarded(subject, values)
-            cause = REPEATED if where.startswith(ONE_INDEX) else IN_ORDER if where.startswith(REVERSED) else MISSED
+            known = {ONE_INDEX: REPEATED, REVERSED: IN_ORDER, ALIKE: SAME_CELL}
+            cause = next((cause for name, cause in known.items() if where.startswith(name)), MISSED)
             if cause is MISSED and not (guarded or odd) and clamps_in_backward(subject, values):
                 cause = CLAMPED
             yield finding(
