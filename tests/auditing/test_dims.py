@@ -195,3 +195,21 @@ def test_a_view_of_the_gradient_is_found_where_the_sample_has_too_few_dims_for_i
     (found,) = report.findings
     assert "with a new first dim in input 0, if grad_output is" in found.summary
     assert "it raises RuntimeError: view size is not compatible" in found.summary
+
+
+class AboutTheFirst(Function):
+    """Applies a function of the caller, whose derivative it knows for one dim."""
+
+    @staticmethod
+    def forward(ctx, function, x):
+        return function(x)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        first = torch.zeros_like(grad_output)
+        first[0] = grad_output.sum()
+        return None, grad_output - first
+
+
+def test_what_a_function_of_the_caller_makes_of_one_dim_more_is_its_own_matter():
+    assert not audit(AboutTheFirst.apply, (lambda x: x - x[:1], leaf(4)), only=["sizes"], isolate=False).findings

@@ -679,6 +679,8 @@ def _with_more_dims(subject: Subject, start: float) -> Iterator[Finding]:
 
 def in_batches(subject: Subject) -> tuple[list[int], list[Tensor]] | None:
     """The sample with one dim more, and which arguments have it; None if forward does not take that."""
+    if any(callable(a) for a in subject.flat):
+        return None  # what a function among the arguments makes of it is its own matter
     size = stacks.unused_size(subject)
     for group in stacks.groups(subject):
         values = stacks.stacked(subject, subject.base, group, size)
