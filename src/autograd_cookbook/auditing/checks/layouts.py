@@ -202,6 +202,8 @@ def grad_output_layouts(subject: Subject) -> Iterator[Finding]:
 
     The operation that follows your function decides the layout. If ``.sum()`` follows, grad_output is one number with
     strides of zero. If ``.mT`` follows, grad_output is transposed. gradcheck tries only contiguous ones.
+    If forward takes one dim more than the sample has, the layouts are tried there as well: a ``view`` that merges dims
+    works for any layout of a single dim.
     """
     for where, values, expected in _with_batches(subject):
 

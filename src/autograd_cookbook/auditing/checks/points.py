@@ -135,7 +135,8 @@ def special_points(subject: Subject) -> Iterator[Finding]:
     """At zeros, ties, kinks and large numbers, the gradient is finite and right if the values are finite.
 
     The check also gives two arguments the same numbers, and varies the other arguments: masks that mask all, nothing or
-    a part, indices in another order or repeated, labels to be ignored, flags, dimensions and numbers. It varies also
+    a part, indices in another order or repeated, labels to be ignored, flags, dimensions and numbers. Of numbers that
+    need no gradient, it tries two rows that are nearly equal, which may fall into one cell of a grid. It varies also
     those that the sample leaves to their defaults.
 
     The audit judges the gradient by differences from both sides. At a kink, it accepts any number between the slopes of
