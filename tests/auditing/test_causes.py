@@ -1579,3 +1579,77 @@ def test_a_backward_finds_the_parameters_of_its_module_as_its_forward_left_them(
     arguments = (module, None, leaf(2, 3), *module.parameters())
     report = audit(DifferentiatesItsModule.apply, arguments, only=["inputs_unchanged"], isolate=False)
     assert report.ok, report
+
+
+# --- a gradient that is scaled, perhaps on purpose ---
+
+
+class OfTanh(Function):
+    """The right gradient, put through something else."""
+
+    @staticmethod
+    def forward(ctx, x, state):
+        ctx.save_for_backward(x, state)
+        return x.tanh()
+
+    @classmethod
+    def backward(cls, ctx, grad_output):
+        x, state = ctx.saved_tensors
+        return cls.scaled(grad_output / x.cosh().square(), x, state), None
+
+
+class NaturalGradient(OfTanh):
+    @staticmethod
+    def scaled(gradient, x, state):
+        fisher = gradient.T @ gradient / len(gradient)
+        return torch.linalg.solve(fisher + 0.1 * torch.eye(len(fisher), dtype=fisher.dtype), gradient, left=False)
+
+
+class ScaledByRunningAverage(OfTanh):
+    @staticmethod
+    def scaled(gradient, x, state):
+        return gradient / (0.9 * state + 0.1 * gradient.abs().mean())
+
+
+class ScaledByStateAndInput(OfTanh):
+    @staticmethod
+    def scaled(gradient, x, state):
+        return gradient * (0.9 * state + 0.1 * x.abs().mean())
+
+
+class ScaledByColumn(OfTanh):
+    @staticmethod
+    def scaled(gradient, x, state):
+        return gradient / (x.square().mean(0) + 0.1)
+
+
+class Preconditioned(OfTanh):
+    @staticmethod
+    def scaled(gradient, x, state):
+        return gradient @ torch.linalg.inv(x.T @ x + 0.1 * torch.eye(x.shape[1], dtype=x.dtype))
+
+
+class PreconditionedFromTheLeft(OfTanh):
+    @staticmethod
+    def scaled(gradient, x, state):
+        return torch.linalg.inv(x @ x.T + 0.1 * torch.eye(len(x), dtype=x.dtype)) @ gradient
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "cause"),
+    [
+        (NaturalGradient, (5, 3), "does not return three times the gradient"),
+        (ScaledByRunningAverage, (5, 3), "does not return three times the gradient"),
+        (ScaledByStateAndInput, (5, 3), "a constant factor is wrong, or backward scales the gradient on purpose"),
+        (ScaledByColumn, (5, 3), "a factor that is the same along dim 0"),
+        (Preconditioned, (5, 3), "symmetric positive definite matrix from the right"),
+        (PreconditionedFromTheLeft, (3, 5), "symmetric positive definite matrix from the left"),
+    ],
+)
+def test_a_gradient_that_may_be_scaled_on_purpose_is_said_to_be_so(function, shape, cause):
+    state = torch.tensor(0.3, dtype=torch.float64)
+    (found,) = audit(function.apply, (leaf(*shape), state), only=["first_order"], isolate=False).findings
+    assert found.severity == "error"
+    assert cause in found.cause
+    assert "on purpose" in found.fix
+    assert "gradient='custom'" in found.fix
