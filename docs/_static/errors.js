@@ -734,7 +734,7 @@ const distinct = (matcher, facts, matches) => {
   return matches.filter((match) => {
     const entry = matcher.answers[match.entry];
     const shown = facts.case(entry, match.message, match.values);
-    const title = (shown >= 0 && entry.cases[shown].title) || entry.name;
+    const title = (shown >= 0 && entry.cases[shown].title) || entry.title;
     return !titles.has(title) && titles.add(title);
   });
 };

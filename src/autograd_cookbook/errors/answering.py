@@ -109,7 +109,7 @@ def distinct(matcher: Matcher, facts: Facts, matches: Sequence[Match]) -> list[M
         entry = matcher.answers[match.entry]
         case = facts.case(entry, match.message, match.values)
         title = entry["cases"][case].get("title") if case >= 0 else None
-        found.setdefault(title or entry["name"], match)
+        found.setdefault(title or entry["title"], match)
     return list(found.values())
 
 
