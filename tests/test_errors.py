@@ -2645,6 +2645,11 @@ def test_what_is_said_of_compressed_tensors_and_of_batches_in_shared_memory_is_s
     assert (matrix @ torch.ones(3)).tolist() == [1.0] * 3
     assert matrix.sin().layout == torch.sparse_csr
     assert matrix.to_dense().stride() == (3, 1)
+    values = torch.ones(3, requires_grad=True)  # in torch 2.0 and older, the matrix had no graph
+    made = torch.sparse_csr_tensor(matrix.crow_indices(), matrix.col_indices(), values, (3, 3), check_invariants=True)
+    indices = torch.arange(3).expand(2, 3)
+    for graph in (made, torch.sparse_coo_tensor(indices, values, (3, 3), check_invariants=True).to_sparse_csr()):
+        assert torch.autograd.grad((graph @ torch.ones(3, 1)).sum(), values)[0].tolist() == [1.0] * 3
     samples = [torch.zeros(4), torch.zeros(2)]
     for workers, said in ((1, "not resizable"), (0, "at entry 0")):
         loader = torch.utils.data.DataLoader(samples, batch_size=2, num_workers=workers)
@@ -2782,6 +2787,265 @@ def test_short_texts_lead_to_the_entry_that_they_show(text: str, name: str, advi
     found = explain(text)
     assert names(found)[0] == name
     assert advice in found.entries[0].change
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "advice"),
+    [
+        (
+            "AttributeError: 'MatmulLtState' object has no attribute 'memory_efficient_backward'",
+            "int8_state_of_other_release",
+            "-U peft",
+        ),
+        (
+            "AssertionError: The SHAP explanations do not sum up to the model's output! This is "
+            "either because of a rounding error or because an operator in your computation graph was "
+            "not fully supported.",
+            "attribution_module_reused",
+            "its own module",
+        ),
+        (
+            "AssertionError: A Module Tanh() was detected that does not contain some of the "
+            "input/output attributes that are required for DeepLift computations.",
+            "attribution_module_reused",
+            "its own module",
+        ),
+        (
+            "NotImplementedError: Extension saving to sqrt_ggn_exact does not have an extension for "
+            "Module <class 'net.Scale'>, but it has parameters. Those parameters will not have their field "
+            "sqrt_ggn_exact set.",
+            "backpack_without_extension",
+            "extend(model)",
+        ),
+        (
+            "AssertionError: optimizer.zero_grad() was called after loss.backward() but before "
+            "optimizer.step() or optimizer.synchronize().",
+            "horovod_zeroed_before_step",
+            "before backward()",
+        ),
+        (
+            "AssertionError: Sharpness Aware Minimization requires closure, but it was not provided",
+            "sharpness_without_closure",
+            "second_step",
+        ),
+        (
+            "NotImplementedError: NF4Tensor dispatch: attempting to run unimplemented "
+            "operator/function: func=<OpOverload(op='aten.is_pinned', overload='default')>",
+            "quantized_subclass_without_operator",
+            "out of the quantization",
+        ),
+        (
+            "NotImplementedError: Model contains a trainable layer that Opacus doesn't currently "
+            "support(head:Fold). Please implement and register grad sampler for this layer.",
+            "opacus_layer_unsupported",
+            "ModuleValidator.fix",
+        ),
+        (
+            'opacus.validators.errors.UnsupportedModuleError: [ShouldReplaceModuleError("BatchNorm '
+            "cannot support training with differential privacy.",
+            "opacus_layer_unsupported",
+            "ModuleValidator.fix",
+        ),
+        (
+            "diffcp.cone_program.SolverError: Solver ecos returned status Infeasible",
+            "convex_layer_infeasible",
+            "slack",
+        ),
+        (
+            "RuntimeError: You must train on the training inputs!",
+            "exact_gp_trained_on_other_inputs",
+            "whole tensor",
+        ),
+        (
+            "AssertionError: non-finite values in state `y`: tensor([nan, nan], device='cuda:0')",
+            "ode_state_not_finite",
+            "torch.isfinite",
+        ),
+        (
+            "ValueError: The loss returned in `training_step` is tensor(nan, device='cuda:0', grad_fn=<DivBackward0>).",
+            "trainer_stopped_at_nan",
+            "not finite",
+        ),
+        (
+            "FloatingPointError: Loss became infinite or NaN at iteration=7!",
+            "trainer_stopped_at_nan",
+            "not finite",
+        ),
+        (
+            "ValueError: Detected nan and/or inf values in `encoder.0.bias`. Check your forward pass "
+            "for numerically unstable operations.",
+            "weights_not_finite",
+            "before the step",
+        ),
+        (
+            "RuntimeError: Rank 3, node gpu-12, device 3, iteration 912: Unexpected result nan "
+            "(message='found NaN in local forward loss calculation')",
+            "megatron_gradient_nan",
+            "loss mask",
+        ),
+        (
+            "ValueError: Could not compute gradients for node features. Please make sure that node "
+            "features are used inside the model",
+            "explainer_mask_without_gradient",
+            "MessagePassing",
+        ),
+        (
+            "[rank2]: AssertionError: Invalid: ``_post_backward_hook_state``: "
+            "(<torch.utils.hooks.RemovableHandle object at 0x7f1>,)",
+            "fsdp_frozen_between_forward_and_backward",
+            "between steps",
+        ),
+        (
+            "KeyError: \"A parameter in the optimizer couldn't be switched to its sharded version. "
+            'This breaks the training."',
+            "optimizer_of_parameters_before_sharding",
+            "one call",
+        ),
+        (
+            "Exception: Optimizer was not in train mode when step is called. Please insert .train() "
+            "and .eval() calls on the optimizer.",
+            "schedule_free_in_eval_mode",
+            "optimizer.train()",
+        ),
+        (
+            '  File "/env/site-packages/deepspeed/runtime/zero/stage3.py", line 307, in __init__\n    '
+            "largest = max([max(t.numel(), t.ds_numel) for t in group])\nValueError: max() arg is an "
+            "empty sequence",
+            "zero_group_without_trainable",
+            "Remove groups",
+        ),
+        (
+            "ValueError: Gradient+optimizer bit data type combination not supported: grad "
+            "torch.float16, optimizer torch.uint8",
+            "eight_bit_optimizer_dtype",
+            "-U bitsandbytes",
+        ),
+        (
+            "NotImplementedError: Using multiple indexing operations on the same tensor that "
+            "requires gradients in a score_mod function is not currently supported.",
+            "score_mod_reads_twice",
+            "its own copy",
+        ),
+        (
+            "ValueError: Model specification seems incorrect - cannot find valid initial params.",
+            "hmc_without_valid_start",
+            "log_prob",
+        ),
+        (
+            "RuntimeError: /io/build/ConvTunerSimple_tune_and_cache.cc(103)\n!all_profile_res.empty() "
+            "assert faild. can't find suitable algorithm for 2",
+            "spconv_without_algorithm",
+            "float32",
+        ),
+        (
+            "OptimizationWarning: Optimization failed within `scipy.optimize.minimize` with status 2 "
+            "and message ABNORMAL: .",
+            "line_search_failed",
+            "float64",
+        ),
+        (
+            "RuntimeError: tracing error at step 156: expected the next 4 parameters in the "
+            "parameter fetch queue to be ({'id': 12, 'status': 'AVAILABLE'}) but got ()",
+            "zero3_order_changed",
+            "same order",
+        ),
+        (
+            "RuntimeError: normal expects all elements of std >= 0.0",
+            "distribution_of_nan",
+            "Print the parameter",
+        ),
+        (
+            "RuntimeError: Function 'CheckpointFunctionBackward' returned nan values in its 0th output.",
+            "nan_in_product",
+            "without checkpointing",
+        ),
+    ],
+)
+def test_what_more_libraries_say_is_known(text: str, name: str, advice: str) -> None:
+    found = explain(text)
+    assert (found.known, found.entries[0].name) == ("yes", name)
+    assert advice in found.entries[0].advice[0]
+
+
+def test_a_failure_of_a_compiled_function_names_what_a_backend_must_return() -> None:
+    found = explain(
+        "RuntimeError: function CompiledFunctionBackward returned an incorrect number of gradients (expected 3, got 2)"
+    )
+    assert names(found) == ["gradient_missing"]
+    assert "each None included" in found.note
+
+
+def test_none_in_another_library_is_not_said_to_be_from_deepspeed() -> None:
+    frame = '  File "/env/site-packages/{}", line 100, in backward\n    x = grad.view(-1)\n'
+    said = "AttributeError: 'NoneType' object has no attribute 'view'"
+    assert names(explain(frame.format("deepspeed/runtime/zero/stage3.py") + said)) == ["zero_gradient_absent"]
+    assert "zero_gradient_absent" not in names(explain(frame.format("megablocks/layers/moe.py") + said))
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        (
+            'File "/env/torchcam/methods/gradient.py", line 50, in _hook_g\n'
+            "    self.hook_handles.append(output.register_hook(partial(self._store_grad, idx=idx)))\n"
+            "RuntimeError: cannot register a hook on a tensor that doesn't require gradient",
+            "A tool for heat maps got a forward without gradients",
+        ),
+        (
+            'File "csr.py", line 36, in main\n    b = torch.sparse_csr_tensor(crow, col, w) @ x\n'
+            "RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn",
+            "A sparse CSR tensor was made of values, without their graph",
+        ),
+        (
+            "UserWarning: Error detected in NestedGetValuesBackward0. Traceback of forward call that caused the error:",
+            "Anomaly mode stopped at a nested tensor",
+        ),
+        (
+            "RuntimeError: The following operation failed in the TorchScript interpreter.\nRuntimeError: rhs_i >= 0 "
+            'INTERNAL ASSERT FAILED at "/work/torch/csrc/jit/codegen/cuda/scheduler/pointwise.cpp":721',
+            "nvFuser, the fuser of TorchScript, failed inside",
+        ),
+    ],
+)
+def test_what_shows_another_cause_of_a_message_is_its_case(text: str, title: str) -> None:
+    assert explain(text).entries[0].title == title
+
+
+def test_the_second_derivative_of_a_norm_at_zero_is_named() -> None:
+    def force(distance):
+        x = torch.zeros(3, requires_grad=True)
+        return torch.autograd.grad(distance(x) ** 2, x, create_graph=True)[0]
+
+    with (
+        pytest.warns(UserWarning, match="forward call") as warned,
+        torch.autograd.set_detect_anomaly(True),
+        pytest.raises(RuntimeError, match="returned nan") as raised,
+    ):
+        force(torch.Tensor.norm).square().sum().backward()
+    shown = [str(each.message) for each in warned if "forward call" in str(each.message)]
+    found = explain("\n".join([*(f"UserWarning: {text}" for text in shown), f"RuntimeError: {raised.value}"]))
+    assert (found.known, found.entries[0].title) == ("yes", "The second derivative of a norm is nan at zero")
+    # The advice: a number under the root. Its gradient is 0 at zero, and has a finite derivative.
+    assert force(lambda d: (d.square().sum() + 1e-6).sqrt()).tolist() == [0.0] * 3
+    x = torch.zeros(3, requires_grad=True)
+    second = torch.autograd.functional.hessian(lambda d: (d.square().sum() + 1e-6).sqrt(), x)
+    assert second.diagonal().tolist() == pytest.approx([1e3] * 3)  # 1 / sqrt(eps)
+
+
+def test_two_entries_with_the_same_case_are_one_answer() -> None:
+    """A step of another optimizer changed a weight: two entries have this message, and share the case of a GAN."""
+    changed = CHANGED.partition(", which is")[0] + " is at version 3752; expected version 3751 instead."
+    found = explain(f'File "train.py", line 257, in main\n    d_loss.backward()\nRuntimeError: {changed}')
+    titles = [entry.title for entry in found.entries]
+    assert "In a GAN" in titles[0]
+    assert len(set(titles)) == len(titles)
+
+
+def test_an_entry_that_covers_a_text_is_not_said_to_be_outside_of_the_index() -> None:
+    said = "Error: accessing tensor output of CUDAGraphs that has been overwritten by a subsequent run."
+    found = explain(f"RuntimeError: {said}")
+    assert names(found) == ["cudagraph_overwritten", "cudagraph_grad_overwritten"]
+    assert "does not cover" not in found.general
 
 
 def test_a_loss_without_dimensions_takes_no_gradient_of_one_element() -> None:

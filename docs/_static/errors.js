@@ -677,7 +677,7 @@ const judged = (matcher, paste, facts) => {
   const ranked = matcher.rank(paste, facts);
   const last = raised(paste, matcher.rules);
   const message = last ?? quoted(paste, matcher.rules) ?? warned(paste);
-  const general = inGeneral(paste, facts, message, matcher);
+  let general = inGeneral(paste, facts, message, matcher);
   const rules = matcher.rules.score;
   const about = facts.holds(rules.proof, message ?? NOTHING, {});
   const enough = (match) => match.score >= rules[about || match.weight >= rules.heavy ? "about" : "maybe"];
@@ -693,7 +693,9 @@ const judged = (matcher, paste, facts) => {
     if (!fitting.length) return byWords(matcher, paste, facts, message, ranked, general, likely);
     likely = fitting;
   }
+  likely = distinct(matcher, facts, likely);
   const best = likely[0];
+  general = general.replace(`${matcher.rules.layers.at(-1).raised} `, ""); // an entry covers the text
   const rivals = likely.filter((m) => m === best || rival(best, m, rules));
   const aside = ["warning", "prose", "earlier"].includes(best.message.part) && last && best.message !== last;
   if (aside && best.message.part === "warning") {
@@ -724,6 +726,17 @@ const judged = (matcher, paste, facts) => {
     }
   }
   return { known: "maybe", matches: near.slice(0, MOST_ENTRIES), general, message: best.message, note };
+};
+
+// Without those whose case has the title of a case before: entries can share their cases.
+const distinct = (matcher, facts, matches) => {
+  const titles = new Set();
+  return matches.filter((match) => {
+    const entry = matcher.answers[match.entry];
+    const shown = facts.case(entry, match.message, match.values);
+    const title = (shown >= 0 && entry.cases[shown].title) || entry.title;
+    return !titles.has(title) && titles.add(title);
+  });
 };
 
 const byWords = (matcher, paste, facts, message, ranked, general, doubted = []) => {

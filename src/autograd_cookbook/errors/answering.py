@@ -65,7 +65,9 @@ def judged(matcher: Matcher, paste: Paste, facts: Facts) -> Answer:
         if not fitting:
             return by_words(matcher, paste, facts, unknown, ranked, general, likely)
         likely = fitting
+    likely = distinct(matcher, facts, likely)
     best = likely[0]
+    general = general.replace(f"{matcher.rules['layers'][-1]['raised']} ", "")  # an entry covers the text
     rivals = [m for m in likely if m is best or rival(best, m, rules)]
     # What the reader wrote, or an older warning, does not explain the exception after it. A warning can announce it.
     aside = best.message.part in (WARNING, PROSE, EARLIER) and last is not None and best.message is not last
@@ -98,6 +100,17 @@ def judged(matcher: Matcher, paste: Paste, facts: Facts) -> Answer:
             more = matcher.rules["topics"]["more"]
             near += [each for each in told if each.entry not in there and each.share >= more]
     return Answer("maybe", tuple(near[:MOST]), general, best.message, facts.place, note)
+
+
+def distinct(matcher: Matcher, facts: Facts, matches: Sequence[Match]) -> list[Match]:
+    """Return the matches without those whose case has the title of a case before: entries can share their cases."""
+    found: dict[str, Match] = {}
+    for match in matches:
+        entry = matcher.answers[match.entry]
+        case = facts.case(entry, match.message, match.values)
+        title = entry["cases"][case].get("title") if case >= 0 else None
+        found.setdefault(title or entry["title"], match)
+    return list(found.values())
 
 
 def by_words(
