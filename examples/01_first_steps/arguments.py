@@ -14,8 +14,8 @@ them. You will also see which mistakes PyTorch reports, and one mistake that it 
 # do not pass. The three recipes take floats, a string, and tensors that may be None.
 #
 # Copy ``pinball_loss`` if you need a quantile loss, because torch has none. The other two recipes only show how to
-# handle arguments. In your code, write these two functions with torch operations: if you compile them, they keep no
-# more bytes than the recipes.
+# handle arguments. In your code, write these two functions with torch operations instead. If you compile them, they
+# keep no more bytes for backward than the recipes.
 #
 # The gradient
 # ------------
@@ -23,19 +23,19 @@ them. You will also see which mistakes PyTorch reports, and one mistake that it 
 # A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`. In the formulas of the
 # recipes, a star marks the complex conjugate.
 #
-# A number that is not a tensor is a constant, so it has no gradient, and backward returns None for it. But the number
-# appears in the gradients of the tensors. The first formula below is ``scaled_tanh`` with the numbers :math:`a` and
-# :math:`b`. The second is ``pinball_loss`` with the target :math:`t`, the error :math:`e = t - x` and the quantile
-# :math:`q`:
+# If an argument is a Python number, it is a constant, so it has no gradient, and backward returns None for it. But the
+# number appears in the gradients of the tensor arguments. The first formula below is ``scaled_tanh`` with the numbers
+# :math:`a` and :math:`b`. The second is ``pinball_loss`` with the target :math:`t`, the error :math:`e = t - x` and the
+# quantile :math:`q`:
 #
 # .. math::
 #
 #    y = a \tanh(b x): \quad \bar{x} = \bar{y}\, a b \bigl(1 - \tfrac{y^2}{a^2}\bigr), \qquad
 #    y = \max(q e, (q - 1) e): \quad \bar{x} = -\bar{y}\, \frac{\operatorname{sgn}(e) + 2q - 1}{2} .
 #
-# If you sum the second function over many targets, the sum is smallest at the :math:`x` for which the fraction
-# :math:`q` of the targets is smaller than :math:`x`. There, the slopes of the targets below :math:`x` cancel the slopes
-# of the targets above it.
+# The second function finds quantiles. If you sum it over many targets, the sum is smallest at the quantile, that is, at
+# the :math:`x` for which the fraction :math:`q` of the targets is smaller than :math:`x`. There, the slopes of the
+# targets below :math:`x` cancel the slopes of the targets above it.
 #
 # The recipe
 # ----------
@@ -110,8 +110,8 @@ for i, q in enumerate(quantiles):
     assert abs(below - q) < 0.03
 
 # %%
-# ``weight`` and ``bias`` of a layer norm may be missing. The recipe ``affine`` saves None for a missing one, and
-# ``ctx.saved_tensors`` then contains None at this place:
+# A layer norm can lack its ``weight``, its ``bias``, or both. If one of them is missing, the recipe ``affine`` saves
+# None for it, and ``ctx.saved_tensors`` contains None at this place:
 
 torch.manual_seed(0)
 x, w, b = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((4, 3), (3,), (3,)))
@@ -161,8 +161,8 @@ for Returns.rest in ((None, None), (), (None,), (None, None, None, None), (0.0, 
 
 # %%
 # Backward must return one value per argument, and this value must be None for an argument that is not a tensor.
-# Additional Nones at the end are allowed. All other returns in the cell raise an error, for example the number 0.0 for
-# ``exponent``. The next cell tries how a caller may *pass* the arguments:
+# Additional Nones at the end are allowed. If backward returns anything else in the cell, PyTorch raises an error, for
+# example for the number 0.0 at the place of ``exponent``. The next cell tries how a caller may *pass* the arguments:
 
 Returns.rest = (None, None)
 for name, call in {
@@ -192,11 +192,12 @@ except TypeError as error:
 # %%
 # Since torch 2.13, ``apply`` accepts arguments by name, and fills in the default values of ``forward``. In earlier
 # releases, ``apply`` accepts no names, and ``setup_context`` gets no default values. In torch 2.13, a keyword-only
-# argument (after ``*`` in ``forward``) does not work, even if the caller does not pass it. To support all forms in
-# every release, call ``apply`` in a Python function that also checks the values, as the recipes of this page do.
+# argument (after ``*`` in ``forward``) does not work, even if the caller does not pass it. To support all of these
+# calls in every release, write a Python function that checks the values and calls ``apply`` without names, as the
+# recipes of this page do.
 #
 # A tensor *inside* an argument, for example in a list, gets no gradient, because autograd looks for tensors among the
-# arguments but does not search lists or tuples. PyTorch reports this mistake only if backward returns something else
+# arguments but does not search lists or tuples. PyTorch reports this mistake only if backward returns a value other
 # than None for the list:
 
 
@@ -253,17 +254,18 @@ assert not ScaledSum.apply(frozen, [w, b]).requires_grad
 assert gradcheck(WithAStar.apply, (scale, w, b))
 
 # %%
-# If only tensors in the list require grad, the result does not require grad, and the engine never calls backward. If
-# another argument requires grad, PyTorch forces backward to return None for the list, and autograd silently treats the
-# tensors in the list as constants. So pass each tensor as a separate argument with a star, as in ``WithAStar``, and
-# return one gradient for each of them.
+# There are two cases. If only the tensors in the list require grad, the result does not require grad, and the engine
+# never calls backward. If another argument also requires grad, the engine does call backward. But backward must return
+# None for the list, so autograd silently treats the tensors in the list as constants. To fix both cases, pass each
+# tensor as a separate argument with a star, as in ``WithAStar``, and return one gradient for each of them.
 #
 # What it costs
 # -------------
 #
 # .. costs::
 #
-# ``pinball_loss`` keeps only its arguments. A composition of torch operations also keeps both products:
+# ``pinball_loss`` keeps only its arguments. A composition of torch operations also keeps the two products :math:`q e`
+# and :math:`(q - 1) e`:
 
 guess, truth = torch.randn(2, 100_000)
 guess.requires_grad_()

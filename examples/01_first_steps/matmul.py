@@ -14,9 +14,9 @@ layer in which a mask keeps most weights at 0, and see a network that learns alt
 # recipe's backward into a ``Function`` of your own that multiplies matrices, for example a low-rank layer, a layer with
 # quantized weights, or attention.
 #
-# Use ``masked_linear`` for a layer in which most weights are missing, because you pruned them or never had them. The
-# recipe saves memory, because autograd does not keep the masked weight for backward. It saves no time, because it still
-# multiplies by the zeros.
+# Use ``masked_linear`` for a layer in which most connections are missing, because you pruned them or never had them.
+# The recipe sets the weights of these connections to 0 with a mask. It saves memory, because it does not keep the
+# masked weight for backward, but computes it again. It saves no time, because it still multiplies by the zeros.
 #
 # The gradient
 # ------------
@@ -36,8 +36,9 @@ layer in which a mask keeps most weights at 0, and see a network that learns alt
 #           \begin{pmatrix} \bar{Y}_1 \\ \vdots \\ \bar{Y}_n \end{pmatrix} .
 #
 # The right side is one product of two tall matrices. This product computes the sum while it multiplies, so it needs no
-# memory for the separate terms. In ``masked_linear``, the factor :math:`B` is :math:`M \odot W`, with a mask :math:`M`
-# and a weight :math:`W`. By the chain rule, the gradient is masked as well: :math:`\bar{W} = M \odot \bar{B}`.
+# memory for the separate terms. In ``masked_linear``, the factor :math:`B` is the element-wise product :math:`M \odot
+# W` of a mask :math:`M` and a weight :math:`W`. By the chain rule, the gradient is masked as well: :math:`\bar{W} = M
+# \odot \bar{B}`.
 #
 # The recipe
 # ----------
@@ -100,7 +101,8 @@ assert all(a <= b for a, b in zip(curves["the recipe"], curves["torch.matmul"], 
 assert curves["multiply, then sum"][-1] > 10 * curves["the recipe"][-1]
 
 # %%
-# Check combinations of dimensions against finite differences and torch:
+# The next cell checks the recipe for eight combinations of dimensions. It compares the gradients with finite
+# differences and with those of torch:
 
 torch.manual_seed(0)
 for left, right in [
@@ -165,12 +167,12 @@ assert gradcheck(lambda X: matmul(X, X), square)
 # The wrong version
 # -----------------
 #
-# Two mistakes are common. The first mistake is a missing sum over the batch. The engine then silently sums the
-# gradient, if the input can be expanded to the shape of its gradient. The result is right, but it needs as much memory
-# as "multiply, then sum" in the first figure.
+# Two mistakes are common. The first mistake is a missing sum over the batch. If the input can be expanded to the shape
+# of its gradient, the engine silently sums the gradient to the shape of the input. The result is right, but it needs as
+# much memory as "multiply, then sum" in the first figure.
 #
-# The second mistake is a missing transpose. PyTorch raises an error because the shapes do not fit, unless the matrix is
-# square:
+# The second mistake is a missing transpose. PyTorch raises an error if the matrix is not square, because the shapes do
+# not fit. For a square matrix, there is no error:
 
 
 class NoTranspose(Function):
@@ -208,8 +210,8 @@ for name, weight in (("3×2", square[:, :2]), ("3×3", square), ("3×3, symmetri
 # %%
 # gradcheck finds the missing transpose if the matrix is not symmetric. Covariance matrices and the identity are
 # symmetric, so do not test with them. You cannot find this mistake from the loss. The next cell trains a masked layer
-# followed by three square layers on handwritten digits. It uses the right gradient and two wrong ones: one without the
-# transpose, and one that sends no gradient to the layers below:
+# followed by three square layers on handwritten digits. It trains this network three times: with the right gradient,
+# with the gradient that lacks the transpose, and with square layers that send no gradient to the layers below them:
 
 
 class NoGradient(NoTranspose):
@@ -253,9 +255,9 @@ assert losses["transpose missing"][-1] < 0.2 * losses["transpose missing"][0]
 assert losses["right"][-1] < 0.5 * losses["transpose missing"][-1]
 
 # %%
-# The layers adapt to the wrong gradient, as networks do whose backward uses fixed random weights instead of the
-# transpose (Lillicrap and others, Nature Communications 2016). Their loss falls more slowly, so it is easy to suspect a
-# bad learning rate instead of a wrong gradient.
+# The layers adapt to the gradient without the transpose. This effect is known: networks also learn if their backward
+# uses fixed random weights instead of the transpose (Lillicrap and others, Nature Communications 2016). The loss falls
+# more slowly, so you may suspect a bad learning rate instead of a wrong gradient.
 #
 # What it costs
 # -------------

@@ -13,32 +13,42 @@ were no rounding. You will also train the distance between two levels together w
 # Use this page if your network must run with integers of four bits or fewer. With eight bits, you rarely need to train
 # with rounding. Round the trained weights instead.
 #
-# PyTorch's :func:`torch.fake_quantize_per_tensor_affine` has the same gradient as ``fake_quantize``, so use torch's
-# function in most cases. Use the recipe to change the gradient, or to work in float64. It also avoids torch's mask of
-# one byte per element, but this reduces the memory only if the input is in memory anyway, as a weight is: see "What it
-# costs". The distance between two neighboring levels is called the step here, and ``scale`` in PyTorch. To learn the
-# step, use ``learned_step_size``, because torch has only a private function for it, which may change in any release.
+# The page has two recipes:
+#
+# * ``fake_quantize`` rounds with a fixed step. The step is the distance between two neighboring levels, and PyTorch
+#   calls it ``scale``. :func:`torch.fake_quantize_per_tensor_affine` has the same gradient, so use torch's function in
+#   most cases. Use the recipe to change the gradient, or to work in float64. The recipe also avoids the mask of one
+#   byte per element that torch's function keeps. But this reduces the memory only if the input is in memory anyway, as
+#   a weight is: see "What it costs".
+# * ``learned_step_size`` also learns the step. PyTorch has only a private function for it, which may change in any
+#   release.
 #
 # The gradient
 # ------------
 #
 # A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
 #
-# Rounding has derivative 0 almost everywhere. So backward uses the derivative of the clamp instead, as if there were no
-# rounding. Below, :math:`s` is the step, :math:`z` is the zero point (the level that stands for 0), and :math:`q =
-# \operatorname{round}(x / s) + z` is the level of :math:`x`:
+# Rounding has derivative 0 almost everywhere. So backward treats the rounding as the identity, and uses only the
+# derivative of the clamp to the range of the levels: the gradient passes for a level in the range, and is 0 outside.
+# Below, :math:`s` is the step, :math:`z` is the zero point (the level that stands for 0), and :math:`q =
+# \operatorname{round}(x / s) + z` is the level of :math:`x`. The square brackets are 1 if the condition holds, and 0 if
+# not:
 #
 # .. math::
 #
 #    y = s\,(\operatorname{clamp}(q, q_{\min}, q_{\max}) - z), \qquad
 #    \bar{x} = \bar{y}\,[q_{\min} \le q \le q_{\max}] .
 #
-# The method LSQ (learned step size quantization) also gives the step :math:`s` a gradient. Differentiate :math:`y = s
-# \operatorname{round}(x / s)` by the product rule, with derivative 1 for the rounding. Inside the range, the result is
-# :math:`\partial y / \partial s = \operatorname{round}(x / s) - x / s`, which is the rounding error, measured in steps.
-# Above the range, :math:`y = s\,q_{\max}`, so the derivative is :math:`q_{\max}`. Below the range, it is
-# :math:`q_{\min}`. All :math:`N` elements share one step, so the sum over them is large. LSQ multiplies this sum by
-# :math:`1 / \sqrt{N q_{\max}}`.
+# The method LSQ (learned step size quantization) also gives the step :math:`s` a gradient. LSQ uses the zero point 0.
+# Differentiate :math:`y = s \operatorname{round}(x / s)` by the product rule, with derivative 1 for the rounding:
+#
+# * Inside the range, the result is :math:`\partial y / \partial s = \operatorname{round}(x / s) - x / s`. This is the
+#   rounding error, measured in steps.
+# * Above the range, :math:`y = s\,q_{\max}`, so the derivative is :math:`q_{\max}`.
+# * Below the range, :math:`y = s\,q_{\min}`, so the derivative is :math:`q_{\min}`.
+#
+# All :math:`N` elements share one step, so its gradient is the sum over them, which is large. LSQ multiplies this sum
+# by :math:`1 / \sqrt{N q_{\max}}`.
 #
 # The recipe
 # ----------
@@ -68,8 +78,8 @@ from autograd_cookbook.recipes.fake_quantization import fake_quantize, initial_s
 # See it work
 # -----------
 #
-# The next cells train a network of three layers for handwritten digits in float32. Then they round its weights, or
-# train the weights for 50 more optimizer steps with rounding in forward.
+# The next cells train a network of three layers for handwritten digits in float32. Then they round its weights, either
+# without further training, or with 50 more optimizer steps in which forward rounds the weights.
 
 digits = load_digits()
 images, labels = torch.tensor(digits.data / 16, dtype=torch.float32), torch.tensor(digits.target)
@@ -190,8 +200,9 @@ assert accuracies["trained, step learned"][0] > accuracies["rounded afterwards"]
 assert abs(accuracies["rounded afterwards"][-1] - in_float) < 0.01
 
 # %%
-# The step that was fixed above is not the best one. So the next cell fixes the best step from the search and trains the
-# weights, to see whether learning the step helps beyond that:
+# The fixed step in the figure, for which the largest weight is rounded to the last level, is not the best step. The
+# next cell searches for the step with the smallest squared error, fixes it, and trains the weights. It shows whether a
+# learned step is better than the best fixed step:
 
 searched, _ = with_scales(best_scale, 2, True)
 print(f"2 bits, trained, step searched and fixed: {searched:.1%}")
@@ -201,8 +212,8 @@ assert abs(searched - accuracies["trained, step learned"][0]) < 0.03
 # The accuracy is about the same. So in this example, learning the step only replaces the search.
 #
 # In float32, the recipe returns the values and gradients of torch's function bit for bit, also halfway between two
-# levels. In float64, torch's function rounds the step to float32. In both dtypes, torch's function here turns NaN into
-# the lowest level, which hides that the network has diverged. The recipe returns NaN.
+# levels. In float64, torch's function rounds the step to float32. In both dtypes, torch's function turns NaN into the
+# lowest level on a CPU, which hides that the network has diverged. The recipe returns NaN.
 
 x = (torch.arange(-200, 200) * 0.05).requires_grad_()
 for scale, zero_point in ((0.1, 0), (0.3, 3), (0.7, -8)):
@@ -225,13 +236,17 @@ for value in (0.31, float("nan")):
 # * **An observer** computes both in forward from the smallest and the largest value that it has seen. Scale and zero
 #   point are buffers, so no optimizer changes them. This is the default of ``torch.ao.quantization``. To freeze them
 #   after some epochs, call ``disable_observer()``.
-# * **A calibration** before training sets them once, as for quantization without training.
+# * **A calibration** before training sets both once, as for quantization without training.
 # * **A gradient**: the scale is a parameter, as in LSQ.
 #
-# The next cell takes one optimizer step in each mode of ``_LearnableFakeQuantize``, a private module of PyTorch. In a
-# new module, the scale has a gradient, but the observer replaces the scale in each forward. So the optimizer has no
-# effect on the scale. Call ``enable_param_learning()`` after some forwards with the observer, and the observer stops.
-# After ``enable_static_estimate()``, the observer sets the scale again, and the scale gets no gradient:
+# The next cell takes one optimizer step in each mode of ``_LearnableFakeQuantize``, a private module of PyTorch. The
+# modes are:
+#
+# * In a new module, the scale has a gradient, but the observer replaces the scale in each forward. So the optimizer has
+#   no effect on the scale.
+# * After ``enable_param_learning()``, the observer stops, and the optimizer trains the scale. Call it after some
+#   forwards with the observer.
+# * After ``enable_static_estimate()``, the observer sets the scale again, and the scale gets no gradient.
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -264,8 +279,8 @@ for mode in ("new", "enable_param_learning", "enable_static_estimate"):
 # * The scale is a buffer, or your code overwrites its ``.data``.
 # * The quantization is off (``fake_quant_enabled``).
 #
-# If you write your own module, make the scale a parameter in ``__init__`` and set its value from the first batch under
-# ``no_grad``, with ``copy_``:
+# If you write your own module, make the scale a parameter in ``__init__``. Set its value from the first batch, with
+# ``copy_`` under ``no_grad``:
 
 
 class LearnedQuantizer(nn.Module):
@@ -299,9 +314,10 @@ assert errors[-1] < 0.9 * errors[0]
 # The wrong version
 # -----------------
 #
-# This version computes the mask before it adds the zero point, which is right only for a zero point of 0. Signed
-# weights often have levels from 0 to 15 and the zero point 8. There, the mask is 0 for every number that is rounded to
-# a negative multiple of the step, so such a number gets no gradient:
+# The mask is the bracket in the formula: it says which levels are in the range. The next cell computes this mask before
+# it adds the zero point, which is right only for a zero point of 0. Signed weights often have levels from 0 to 15 and
+# the zero point 8. With these levels, the wrong mask is 0 for every number that is rounded to a negative multiple of
+# the step, so such a number gets no gradient:
 
 
 class EarlyMask(torch.autograd.Function):
@@ -334,12 +350,14 @@ print(report.findings[0].summary)
 assert not report.ok
 
 # %%
-# The second mistake is to forget the factor :math:`1 / \sqrt{N q_{\max}}`. The next cell shows the effect. For each
-# layer, it computes two relative gradients: the gradient of the step divided by the step, and the norm of the weights'
-# gradient divided by the norm of the weights. It prints the first divided by the second. If this ratio is about 1, step
-# and weights change equally fast. Without the factor, SGD changes the quantization steps too much at once, and some
-# become negative. With a learning rate that works for the right version, the network does not recover. Adam divides
-# each gradient by its own size, so the missing factor does no harm here.
+# The second mistake is to forget the factor :math:`1 / \sqrt{N q_{\max}}`. The next cell trains with and without it.
+# For each layer, it also prints how fast the step changes compared with the weights: the gradient of the step divided
+# by the step, relative to the norm of the weights' gradient divided by the norm of the weights. If this ratio is about
+# 1, step and weights change equally fast.
+#
+# Without the factor, SGD changes the quantization steps too much at once, and some become negative. The network does
+# not recover, although the learning rate works for the right version. Adam divides each gradient by its own size, so
+# the missing factor does no harm with Adam here.
 
 for name, optimizer, lr in (("SGD", torch.optim.SGD, 0.3), ("Adam", torch.optim.Adam, 5e-3)):
     for factor in (None, 1.0):
@@ -365,16 +383,19 @@ for name, optimizer, lr in (("SGD", torch.optim.SGD, 0.3), ("Adam", torch.optim.
 #
 # .. costs::
 #
-# The two recipes keep only their arguments. A recipe cannot save its output instead, because an output at the last
-# level does not tell whether the input was inside the range.
+# The two recipes keep only their arguments. They cannot save their output instead, because an output at the last level
+# does not say whether the input was inside the range.
 #
 # If you compile, write the learned step as a composition of torch operations. A compiled composition also keeps only
 # its arguments, and it is faster than the recipe.
 #
-# A weight is in memory anyway, so keeping it costs nothing. For an activation, the cost depends on the layer before. A
-# relu keeps its output, which is the input of the recipe, so the recipe adds nothing. A linear layer does not keep its
-# output. There, the recipe keeps 4 bytes per element, and torch's function keeps its mask of 1 byte. The next cell
-# counts these bytes together with the 4 bytes of the result:
+# A weight is in memory anyway, so keeping it costs nothing. For an activation, the cost depends on the layer before:
+#
+# * A relu keeps its output, which is the input of the recipe, so the recipe adds nothing.
+# * A linear layer does not keep its output. So after a linear layer, the recipe keeps 4 bytes per element, and torch's
+#   function keeps its mask of 1 byte.
+#
+# The next cell counts these bytes together with the 4 bytes of the result:
 
 activations, weight = torch.randn(1000, 100, requires_grad=True), torch.randn(100, 100, requires_grad=True)
 for name, layer in {"relu": torch.relu, "linear": lambda x: x @ weight}.items():

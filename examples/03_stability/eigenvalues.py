@@ -10,19 +10,23 @@ will learn for which losses these gradients are also right.
 # When to use it
 # --------------
 #
-# You do not need this page if your loss is a *symmetric* function of the eigenvalues, such as :math:`\sum_i
-# f(\lambda_i)`, and you need only first derivatives. PyTorch's gradient of such a loss is right for equal eigenvalues,
-# too. The largest eigenvalue alone is not a symmetric function. If it is equal to another one, it has no derivative,
-# and PyTorch returns the gradient for one arbitrary eigenvector. At equal eigenvalues, the second derivatives of the
-# recipes are NaN or raise. The second derivatives of torch's decompositions are NaN or, if the computed eigenvalues
-# differ by rounding errors, inaccurate. The section "The wrong version" shows these cases.
+# You do not need this page if your loss is a smooth and *symmetric* function of the eigenvalues, such as :math:`\sum_i
+# f(\lambda_i)` with a smooth :math:`f`, and you need only first derivatives. PyTorch's gradient of such a loss is right
+# for equal eigenvalues, too. At equal eigenvalues, two cases are different, and the section "The wrong version" shows
+# them:
+#
+# * The largest eigenvalue is not smooth. If it is equal to another eigenvalue, it has no derivative, and PyTorch returns
+#   the gradient for one arbitrary eigenvector.
+# * Second derivatives fail. Those of the recipes are NaN, or the recipe raises an error. Those of torch's
+#   decompositions are NaN, or they are inaccurate if the computed eigenvalues differ by rounding errors.
 #
 # If your loss uses eigenvectors or singular *vectors*, equal eigenvalues or singular values are a problem, and they are
 # common. Examples are a covariance that starts at the identity, orthogonal matrices (a common start for layers), and
 # pixels that are always 0. Then use a recipe:
 #
 # * ``matrix_function`` if the result is a function of the matrix, for example a root, an inverse root, a logarithm or
-#   whitening. Its gradient is right for any distance of the eigenvalues, and you pass the derivative of the function.
+#   whitening. Its gradient is right for any distance of the eigenvalues, but you must pass the derivative of the
+#   function.
 # * ``svd`` for the polar factor :math:`U V^H`, which is the nearest orthogonal matrix.
 # * ``eigh`` for a projector onto the subspace of a group of eigenvectors.
 #
@@ -35,13 +39,13 @@ will learn for which losses these gradients are also right.
 # :math:`A = V \Lambda V^H` has the differentials :math:`d\lambda_i = v_i^H\, dA\, v_i` and :math:`v_i^H\, dv_j =
 # \frac{v_i^H\, dA\, v_j}{\lambda_j - \lambda_i}`. So backward divides :math:`\tfrac{1}{2}(V^H \bar{V} - \bar{V}^H
 # V)_{ij}` by the difference of two eigenvalues. Here :math:`\bar{V}` is the gradient of the loss with respect to
-# :math:`V`. For equal eigenvalues, the divisor is 0. If the loss does not depend on which eigenvectors
-# :func:`torch.linalg.eigh` chose in their common space, the numerator is 0, too, so the quotient is 0/0.
+# :math:`V`. For equal eigenvalues, this difference is 0, and :func:`torch.linalg.eigh` has to choose eigenvectors in
+# their common space. If the loss does not depend on this choice, the numerator is 0, too, so the quotient is 0/0.
 #
-# The recipe ``eigh`` replaces 0/0 by 0. A cluster is a group of equal eigenvalues with their eigenvectors. The 0 is
-# right if the loss uses only the projector onto the eigenvectors of the cluster. It is also right for symmetric
-# functions of the cluster's eigenvalues. But for :math:`Y = V f(\Lambda) V^H`, the limit of the quotient is not 0, so
-# the 0 would be wrong:
+# The recipe ``eigh`` replaces 0/0 by 0. This is right for two kinds of losses. Call a group of equal eigenvalues with
+# their eigenvectors a cluster. The 0 is right if the loss uses only the projector onto the eigenvectors of the cluster,
+# or only symmetric functions of the cluster's eigenvalues. But for :math:`Y = V f(\Lambda) V^H`, the limit of the
+# quotient is not 0, so the 0 would be wrong:
 #
 # .. math::
 #
@@ -75,10 +79,10 @@ from autograd_cookbook.recipes.eigenvalues import eigh, matrix_function, svd
 # See it work
 # -----------
 #
-# In a 6×6 matrix, two eigenvalues come closer and closer. The figure shows the error of the gradient for a loss of the
-# matrix exponential, and for a loss of the projector onto the pair of eigenvectors. It compares torch, the recipes and
-# the most common fix, which is called broadening. Broadening uses :math:`d / (d^2 + \varepsilon^2)` instead of
-# :math:`1/d` for the difference :math:`d` of two eigenvalues.
+# The next cell moves two eigenvalues of a 6×6 matrix closer and closer together. The figure shows the error of the
+# gradient for two losses: one uses the matrix exponential, and the other uses the projector onto the two eigenvectors.
+# It compares torch, the recipes and the most common fix, which is called broadening. Broadening uses :math:`d / (d^2 +
+# \varepsilon^2)` instead of :math:`1/d` for the difference :math:`d` of two eigenvalues.
 
 
 class BroadenedEigh(Function):
@@ -178,9 +182,11 @@ assert max(errors[exponential, "broadened"][:18]) > 0.1 < max(errors[exponential
 # Backward divides rounding errors by the distance of the eigenvalues. So the gradients of torch and of ``eigh`` become
 # inaccurate long before two eigenvalues are equal. If their distance is below a limit, ``eigh`` treats them as one
 # cluster, and the gradient is accurate for losses of the projector. The limit is ``gap`` times the norm of the matrix.
-# By default, ``gap`` is 10 n ``eps`` for n rows. Raise ``gap`` if rounding errors in your matrix separate equal
-# eigenvalues by more than this limit. ``matrix_function`` is accurate for every distance. Broadening helps with the
-# projector. For the exponential, it loses a part of the gradient if the distance is smaller than the width ε.
+# By default, ``gap`` is 10 n ``eps`` for n rows, where ``eps`` is ``torch.finfo(dtype).eps``. If the rounding errors in
+# your matrix are larger, equal eigenvalues can differ by more than this limit. In this case, raise ``gap``.
+#
+# ``matrix_function`` is accurate for every distance. Broadening helps with the projector. But for the exponential, it
+# loses a part of the gradient if the distance is smaller than the width ε.
 #
 # PyTorch returns NaN only if two *computed* eigenvalues are equal bit by bit, as for a diagonal matrix. For other
 # matrices with equal eigenvalues, torch returns wrong finite numbers. The next cell computes the covariance of
@@ -225,9 +231,10 @@ assert not abs(slopes["torch.linalg.eigh"] / expected - 1) < 1e-5
 assert not abs(slopes["eigh"] / expected - 1) < 1e-5
 
 # %%
-# The next cell computes the orthogonal matrix that is nearest to the identity. All singular values of the identity are
-# 1. The loss is the sum of its entries times fixed weights. The exact gradient is the antisymmetric part of these
-# weights.
+# The next cell computes the nearest orthogonal matrix, :math:`U V^\top`, for the identity. All singular values of the
+# identity are equal to 1. The loss is the sum of the entries of :math:`U V^\top`, each multiplied by a fixed weight.
+# The exact gradient is the antisymmetric part of the matrix of these weights. The recipe ``svd`` returns it, and torch
+# does not:
 
 weight = torch.tensor([[1.0, 2.0], [4.0, 3.0]])
 for name, decompose in {"torch": lambda matrix: torch.linalg.svd(matrix, full_matrices=False), "svd": svd}.items():
@@ -260,11 +267,11 @@ for name, loss in {
     assert right == name.startswith("matrix")
 
 # %%
-# For close eigenvalues, the quotient :math:`(f(\lambda_j) - f(\lambda_i)) / (\lambda_j - \lambda_i)` is inaccurate. So
-# ``matrix_function`` then uses a mean of the derivative at both eigenvalues and their midpoint. For distant
-# eigenvalues, this mean can be wrong even if the three derivatives are equal. For example, :math:`\sin 2 \pi x` has the
-# derivative :math:`2 \pi` at 0, 1 and 2, but the quotient for the eigenvalues 0 and 2 is 0. So the recipe uses the mean
-# only if it agrees with the quotient within the rounding error:
+# For close eigenvalues, the quotient :math:`(f(\lambda_j) - f(\lambda_i)) / (\lambda_j - \lambda_i)` is inaccurate,
+# because rounding dominates the differences. So ``matrix_function`` uses a mean of three derivatives instead: at both
+# eigenvalues and at their midpoint. For distant eigenvalues, this mean can be wrong even if the three derivatives are
+# equal. For example, :math:`\sin 2 \pi x` has the derivative :math:`2 \pi` at 0, 1 and 2, but the quotient for the
+# eigenvalues 0 and 2 is 0. So the recipe uses the mean only if it agrees with the quotient within the rounding error:
 
 matrix = torch.diag(torch.tensor([0.0, 2.0], dtype=torch.float64)).requires_grad_()
 turn = 2 * torch.pi
@@ -286,9 +293,10 @@ for name, function in {"torch": torch.linalg.eigvalsh, "eigh": lambda matrix: ei
         assert second.isfinite().all() == (entries[0] < entries[1])
 
 # %%
-# The largest eigenvalue has a kink where it is equal to another eigenvalue. Along the direction in the next cell, it
-# rises on both sides of the identity, but PyTorch returns a slope of 0. Its gradient is right only where no other
-# eigenvalue is equal to the largest:
+# The largest eigenvalue has a kink where it is equal to another eigenvalue. At the identity, both eigenvalues are
+# equal. If you move away from the identity along the direction in the next cell, the largest eigenvalue rises on both
+# sides, but PyTorch returns a slope of 0. PyTorch's gradient of the largest eigenvalue is right only where no other
+# eigenvalue is equal to it:
 
 direction = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
 for entries in ([1.0, 2.0], [1.0, 1.0]):
@@ -303,8 +311,9 @@ for entries in ([1.0, 2.0], [1.0, 1.0]):
 # What it costs
 # -------------
 #
-# The decomposition takes most of the time. Backward needs about as many matrix products as torch's backward. All
-# functions keep the factors of the decomposition. ``matrix_function`` raises an error for a second derivative.
+# The decomposition takes most of the time. The backward of the recipes needs about as many matrix products as torch's
+# backward. All functions keep the factors of the decomposition. ``matrix_function`` raises an error for a second
+# derivative.
 
 matrix = torch.randn(100, 100, requires_grad=True)
 for name, function in {

@@ -4,9 +4,9 @@ Sparse matrices and segments: gradients at the stored places only
 
 You will multiply by a sparse matrix and train its values, look up embeddings, and reduce rows by segment: sum, mean,
 maximum and softmax. A segment is the group of all rows with the same index. None of these functions makes a dense
-matrix. For a matrix of 4,000 rows with ten values each, forward and backward take less than 4 MB, but
-:func:`torch.sparse.mm` takes 65 MB if you make the sparse tensor from the trained values. Sums in float16 and bfloat16
-are computed in float32.
+matrix. For example, take a matrix of 4,000 rows with ten values each. Forward and backward of the recipe need less than
+4 MB. If you make a sparse tensor from the trained values and call :func:`torch.sparse.mm`, they need 65 MB. For float16
+and bfloat16, the recipes compute the sums in float32.
 """
 
 # %%
@@ -89,13 +89,17 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# The left figure shows the memory at the peak of forward and backward, for square matrices with ten values in each row,
-# multiplied by a dense matrix with 16 columns. The values are trained. With COO (torch's format that stores the row and
-# the column of each value), the backward of :func:`torch.sparse.mm` computes the dense :math:`\bar{Y} X^\top`, and then
-# discards nearly all of it. With CSR, the dense matrix comes from the backward of ``torch.sparse_csr_tensor``, which
-# makes the tensor from the values. The right figure shows the gradient of one row of an embedding table in bfloat16.
-# The row is looked up many times. On a CPU, :func:`torch.nn.functional.embedding` adds in bfloat16, where 256 + 1 is
-# 256.
+# The left figure shows the peak memory of forward and backward, for a square matrix that is multiplied by a dense
+# matrix with 16 columns. The square matrix has ten values in each row, and these values are trained. With both of
+# torch's formats, backward makes a dense matrix:
+#
+# * With COO (the format that stores the row and the column of each value), the backward of :func:`torch.sparse.mm`
+#   computes the dense :math:`\bar{Y} X^\top`, and then discards nearly all of it.
+# * With CSR, ``torch.sparse_csr_tensor`` makes the tensor from the values, and the backward of this function makes a
+#   dense matrix.
+#
+# The right figure shows the gradient of one row of an embedding table in bfloat16, if this row is looked up many times.
+# On a CPU, :func:`torch.nn.functional.embedding` adds in bfloat16, where 256 + 1 is 256.
 
 
 def problem(size, width=16, each=10):
@@ -170,8 +174,8 @@ assert counted["take_rows"] == counted["exact"]
 assert counted["F.embedding"][-1] == 256
 
 # %%
-# The next cell tries the second derivative, the function transforms, the compiler and bfloat16 with each version, and
-# prints which ones work:
+# The next cell tries the second derivative, the transforms of :mod:`torch.func`, the compiler and bfloat16 with each
+# version, and prints which of them work:
 
 indices, values, input = problem(100)
 
@@ -205,7 +209,8 @@ assert works["recipe"] == list(attempts)
 #
 # The next cell prints the layout of the gradient of a matrix with 1,000 rows of ten values, for each layout of the
 # matrix. It also prints the peak memory, as a multiple of the dense matrix. ``A @ X`` and ``torch.sparse.mm(A, X)`` are
-# the same product, but only ``torch.sparse.mm`` with CSR has a sparse gradient without a dense matrix on the way:
+# the same product. But only ``torch.sparse.mm`` with CSR computes a sparse gradient without first making a dense
+# matrix:
 
 indices, values, input = problem(1000)
 coo = torch.sparse_coo_tensor(indices, values.detach(), (1000, 1000)).coalesce()
@@ -228,7 +233,8 @@ for name, matrix in layouts.items():
             print(f"{name} {called:15} {str(error).splitlines()[0][:100]}")
 
 # %%
-# If you make the CSR tensor from values that require grad, the gradient of the values takes the dense matrix again:
+# If you make the CSR tensor from values that require grad, backward makes the dense matrix again, to compute the
+# gradient of the values:
 
 
 def of_values(product):
@@ -242,8 +248,8 @@ print(f"CSR made from the values, torch.sparse.mm: peak {built:.1f} times the de
 assert built >= 1
 
 # %%
-# The recipe takes indices and values, so it works with any layout. For CSR, the differences of ``crow_indices`` say how
-# many values each row has, which gives the row of each value:
+# The recipe takes indices and values, so it works with any layout. A CSR tensor does not store the row of each value.
+# The differences of its ``crow_indices`` say how many values each row has, so you can compute the rows from them:
 
 csr = layouts["CSR"].detach()
 row = torch.repeat_interleave(csr.crow_indices().diff())
@@ -264,9 +270,9 @@ assert sparse_mm(places, ones, column, rows=1).item() == 4000
 # Attention over the edges of a graph
 # -----------------------------------
 #
-# Three recipes together make masked attention without the matrix of all pairs: scores at the edges, a softmax over the
-# edges of each node, and a weighted sum of neighbors. The cell prints the bytes held until backward, for 2,000 nodes
-# and 20,000 edges:
+# Three recipes together make masked attention without the matrix of all pairs. They compute scores at the edges, a
+# softmax over the edges of each node, and a weighted sum of the neighbors. The cell prints the bytes that are held
+# until backward, for 2,000 nodes and 20,000 edges:
 
 
 def attention(query, key, value):
@@ -298,7 +304,8 @@ assert held_bytes(attention, *tensors) < held_bytes(dense_attention, *tensors) /
 # The sum, the mean and the maximum of an empty segment are 0. If several rows share the maximum, they share its
 # gradient evenly. In torch, the forward of :meth:`~torch.Tensor.scatter_reduce` with ``include_self=False`` ignores the
 # initial values of the output, but its backward counts them as ties. **If the initial values are zeros and the maximum
-# is 0, as often after a ReLU, a part of the gradient is lost**, half of it if one row has the maximum:
+# is 0, a part of the gradient is lost.** This is common after a ReLU. If one row has the maximum, half of its gradient
+# is lost:
 
 x = torch.tensor([0.0, -1.0, 2.0, 2.0], requires_grad=True)
 segment = torch.tensor([0, 0, 2, 2])
@@ -317,9 +324,9 @@ assert torch.autograd.grad(segment_max(x, segment, 3).sum(), x)[0].tolist() == [
 # Sparse gradients of an embedding
 # --------------------------------
 #
-# With ``sparse=True``, the gradient of a table consists of the rows that were looked up, one entry for each occurrence,
-# not summed yet. The next cell shows which optimizers accept this gradient, and which layout results when a dense
-# gradient is added to it:
+# With ``sparse=True``, the gradient of a table contains only the rows that were looked up. If a row was looked up
+# several times, the gradient has several entries for this row, which are not summed yet. The next cell shows which
+# optimizers accept such a gradient. It also shows which layout results if autograd adds a dense gradient to it:
 
 index = torch.tensor([3, 7, 3])
 table = nn.Embedding(100_000, 16, sparse=True)
@@ -372,19 +379,23 @@ for name, consumer in consumers.items():
     assert gradient[0] == gradient[1]
 
 # %%
-# No gradient reaches the values through a sparse tensor that you made once, outside of forward, from
-# ``values.detach()``.
+# If you make the sparse tensor only once, outside of forward, from ``values.detach()``, the values get no gradient.
 #
-# A gradient of ``A`` that is dense can be too large: for 100,000 × 100,000 entries, it takes 40 GB. In torch 2.13, the
-# gradient of ``torch.sparse.sum`` is sparse (`in earlier versions it was dense
-# <https://github.com/pytorch/pytorch/issues/49683>`_). The gradient of ``A.sum()`` is one number, which torch expands
-# to the shape of ``A`` without memory. But if autograd adds a second gradient to it, the sum fills a dense matrix. The
-# gradient of ``torch.sparse.mm`` with COO fills the dense matrix, too. So compute from the values and the indices:
-# ``values.sum()`` is the sum of all entries, ``index_add`` makes the sums of the rows, and ``sparse_mm`` the product.
+# A dense gradient of ``A`` can be too large: for 100,000 × 100,000 entries, it takes 40 GB. Whether the gradient is
+# dense depends on the operation:
 #
-# If your own ``Function`` must return a sparse tensor, read its gradient at the indices with ``sparse_mask``, as below.
-# This method accepts a sparse and a dense gradient, and makes no dense matrix. Don't call ``to_dense()`` on
-# ``grad_output``.
+# * The gradient of ``torch.sparse.sum`` is sparse in torch 2.13 (`in earlier versions it was dense
+#   <https://github.com/pytorch/pytorch/issues/49683>`_).
+# * The gradient of ``A.sum()`` is one number, which torch expands to the shape of ``A`` without memory. But if autograd
+#   adds a second gradient to this one, the result fills a dense matrix.
+# * The gradient of ``torch.sparse.mm`` with COO fills a dense matrix, too.
+#
+# So compute from the values and the indices instead. The sum of all entries is ``values.sum()``, the sums of the rows
+# are an ``index_add``, and the product is ``sparse_mm``.
+#
+# If your own ``Function`` must return a sparse tensor, its backward gets a ``grad_output`` that is sparse or dense.
+# Read it at the indices with ``sparse_mask``, as in the next cell. This method accepts both kinds, and makes no dense
+# matrix. Do not call ``to_dense()`` on ``grad_output``, because this makes the dense matrix.
 
 
 class ToSparse(torch.autograd.Function):
@@ -452,8 +463,8 @@ assert report.ok, report
 # -----------------
 #
 # A softmax subtracts the maximum, so that no exponential overflows. With segments, you may be tempted to subtract the
-# maximum of *all* rows, because it takes one line and no index. For a segment whose values are far below that maximum,
-# all exponentials are then 0, and the softmax is 0 divided by 0:
+# maximum of *all* rows, because this takes one line and no index. But if all values of a segment are far below that
+# maximum, all exponentials of this segment are 0, and its softmax is 0 divided by 0:
 
 
 def with_one_maximum(input, index, size):
@@ -477,10 +488,11 @@ for function in (with_one_maximum, segment_softmax):
 # .. costs::
 #
 # In eager mode, the composition of torch's operations (``index_add`` in the figure) keeps the looked-up rows of ``X``,
-# one for each stored value, and needs twice their memory at the peak. The recipe keeps its arguments, and adds each
-# chunk of looked-up rows while the chunk is in the cache. **If you compile and stay in float32, write the
-# composition.** The compiled code looks up, multiplies and adds in one loop, so it never stores the rows, and it is
-# faster than the recipe. The compiled recipe is still better for sums in half precision, and it also checks indices.
+# one row for each stored value, and at the peak it needs twice their memory. The recipe keeps only its arguments. It
+# looks up the rows in chunks, and adds each chunk while it is in the cache of the processor. **If you compile and stay
+# in float32, write the composition.** The compiled code looks up, multiplies and adds in one loop, so it never stores
+# the rows, and it is faster than the recipe. The compiled recipe is still better for sums in half precision, and it
+# also checks that the indices are in range.
 #
 # ``segment_mean`` divides before it adds, so that the mean of large numbers is not infinite:
 

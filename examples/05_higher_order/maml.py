@@ -10,11 +10,11 @@ data. With this gradient, called a meta-gradient, you will train a network that 
 # When to use it
 # --------------
 #
-# Use this recipe when training is a part of your function. Examples are meta-learning, tuning a learning rate or a
-# penalty by its gradient, distilling a data set, and measuring the influence of each sample. For five steps of a small
-# network, a loop with ``create_graph=True`` is as good, and faster. The recipe gives the same numbers in less memory,
-# works under
-# :func:`torch.func.vmap`, and raises where a gradient would be lost silently. For optimizers with a state, see the
+# Use this recipe when your function itself trains a network, and you need the gradient through this training. Examples
+# are meta-learning, tuning a learning rate or a penalty by its gradient, distilling a data set, and measuring the
+# influence of each sample. For about five steps of a small network, use a loop of gradients with ``create_graph=True``
+# instead: it gives the same numbers and is faster. The recipe needs less memory, works under :func:`torch.func.vmap`,
+# and raises an error where a gradient would be lost silently. For optimizers with a state, such as Adam, see the
 # package ``torchopt``.
 #
 # The gradient
@@ -23,8 +23,9 @@ data. With this gradient, called a meta-gradient, you will train a network that 
 # A bar marks a gradient: :math:`\bar{\theta}` is the gradient of the loss with respect to :math:`\theta`.
 #
 # A step is a function of the parameters :math:`\theta`, the learning rate :math:`\eta` and the data :math:`x`:
-# :math:`\theta' = \theta - \eta \nabla L(\theta, x)`. Its vector-Jacobian products contain second derivatives. These
-# are products of the Hessian with a vector, so the Hessian itself is not needed:
+# :math:`\theta' = \theta - \eta \nabla L(\theta, x)`. A backward through this step needs second derivatives of
+# :math:`L`. They appear only in products with a vector, such as a Hessian-vector product, so backward never builds the
+# Hessian itself:
 #
 # .. math::
 #
@@ -32,8 +33,9 @@ data. With this gradient, called a meta-gradient, you will train a network that 
 #    \bar{\eta} = -\nabla L^\top \bar{\theta}', \qquad
 #    \bar{x} = -\eta \left(\frac{\partial \nabla L}{\partial x}\right)^{\!\top} \bar{\theta}' .
 #
-# All three are gradients of one scalar, :math:`\bar{\theta}'^\top (\theta - \eta \nabla L(\theta, x))`. Backward
-# computes this scalar from the parameters before the step, so the recipe keeps only these parameters.
+# All three are gradients of one scalar, :math:`\bar{\theta}'^\top (\theta - \eta \nabla L(\theta, x))`, in which
+# :math:`\bar{\theta}'` is a constant. Backward computes this scalar again from the parameters before the step, so the
+# recipe keeps only these parameters of each step.
 #
 # The recipe
 # ----------
@@ -57,11 +59,12 @@ from autograd_cookbook.recipes.maml import inner_sgd
 # See it work
 # -----------
 #
-# Every task is a sine with its own amplitude and phase, of which the network sees ten points. The figure compares three
-# starting points. *MAML* (model-agnostic meta-learning) learns a starting point from which *one* step fits any task.
-# *First order* does the same without the second derivatives. *Trained on all* is the baseline: one network trained on
-# all tasks at once. All three are then tested on new tasks. The left figure shows how the network that starts from the
-# MAML point fits one new sine. The right figure shows the error of all three on many new tasks.
+# Every task is a sine with its own amplitude and phase, and the network sees ten points of this sine. The figure
+# compares three starting points. *MAML* (model-agnostic meta-learning) learns a starting point from which *one* step
+# fits any task. *First order* does the same without the second derivatives. *Trained on all* is the baseline: a network
+# that was trained on all tasks at once. The cell then tests all three on new tasks. The left figure shows how the
+# network that starts from the MAML point fits one new sine. The right figure shows the error of all three on many new
+# tasks.
 
 
 def network(p, x):
@@ -152,8 +155,8 @@ for name, values in errors.items():
 assert errors["MAML"][1] < errors["first order"][1] < errors["trained on all"][1]
 
 # %%
-# The next cell checks the gradient after three steps against differences in float64, for the starting point, the
-# learning rate and the data at once.
+# The next cell compares the gradient through three steps with finite differences in float64. It does so for the
+# starting point, the learning rate and the data at once.
 
 task = [t[0].double().requires_grad_() for t in new]
 start = {name: p.detach().double().requires_grad_() for name, p in new_start().items()}
@@ -187,8 +190,8 @@ assert abs(claimed - numeric) < 1e-7 * abs(numeric)
 # -----------------
 #
 # By default, an optimizer changes the parameters in place, outside of the graph. If you use ``torch.optim.SGD`` for the
-# inner loop, the adapted network has no connection to the starting point, so the starting point gets no gradient (for
-# the option ``differentiable=True``, see :doc:`/guide/questions_parameters`):
+# steps that you want to differentiate (the inner loop), the trained network has no connection to the starting point, so
+# the starting point gets no gradient. (For the option ``differentiable=True``, see :doc:`/guide/questions_parameters`.)
 
 net = nn.Sequential(nn.Linear(1, 40), nn.Tanh(), nn.Linear(40, 1))
 adapted = copy.deepcopy(net)
@@ -200,10 +203,11 @@ print("torch", torch.__version__)
 print("gradient of the start:", net[0].weight.grad)
 
 # %%
-# If you forget ``create_graph=True``, or detach the gradients, the meta-gradient lacks the Hessian. Adding
-# ``retain_graph=True`` alone does not bring it back. The result is first-order MAML from above, which is not the
-# meta-gradient. With more than one step, its gradient of the learning rate is wrong, too. If the accuracy stays at
-# chance, see :doc:`/guide/questions_parameters`. The next cell prints the errors for three steps:
+# If you forget ``create_graph=True``, or detach the gradients, the meta-gradient lacks the terms with second
+# derivatives. If you only add ``retain_graph=True``, they are still missing. The result is "first order" from above,
+# which is not the meta-gradient. With more than one step, its gradient with respect to the learning rate is wrong, too.
+# The next cell prints the errors for three steps. (If your meta-training is not better than guessing, see
+# :doc:`/guide/questions_parameters`.)
 
 wrong = torch.autograd.grad(meta_loss(leaves, first_order=True), leaves, allow_unused=True, materialize_grads=True)
 for name, places in (("start", slice(0, 6)), ("learning rate", slice(6, 7)), ("data", slice(7, 9))):
@@ -212,8 +216,8 @@ for name, places in (("start", slice(0, 6)), ("learning rate", slice(6, 7)), ("d
 assert not any(bool(g.any()) for g in wrong[7:9])
 
 # %%
-# The second mistake is a tensor that the loss uses without having it as an argument. A ``Function`` gives no gradient
-# to such a tensor, so the recipe raises an error:
+# The second mistake is a loss that uses a tensor from outside, such as ``penalty`` in the next cell, which is not one
+# of its arguments. A ``Function`` gives no gradient to such a tensor, so the recipe raises an error:
 
 penalty = torch.tensor(0.1, requires_grad=True)
 try:
@@ -228,7 +232,7 @@ except RuntimeError as error:
 # .. costs::
 #
 # The figure shows the peak memory of one meta-gradient, for a task with 2000 points. For each step, the plain loop
-# keeps the activations of loss and gradient, and the recipe keeps the parameters:
+# keeps the activations of the loss and of its gradient. The recipe keeps only the parameters:
 
 
 def plain(start, steps, x, y):
@@ -268,7 +272,7 @@ assert peaks["inner_sgd"][-1] < 0.1 * peaks["plain loop"][-1]
 # Neighbors
 # ---------
 #
-# * :doc:`/cookbook/05_higher_order/hessian`: products of a Hessian with a vector, as in the backward of each step.
+# * :doc:`/cookbook/05_higher_order/hessian`: products of a Hessian with a vector, as backward needs them for each step.
 # * :doc:`/cookbook/05_higher_order/implicit`: when the inner loop runs until it converges.
 # * :doc:`/cookbook/05_higher_order/per_sample_gradients`: a gradient for each sample, with ``vmap``.
 # * In torch's documentation: :func:`torch.func.grad`, :class:`torch.optim.Optimizer`.

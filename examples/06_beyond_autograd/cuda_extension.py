@@ -10,10 +10,10 @@ other operation.
 # When to use it
 # --------------
 #
-# Write an extension when you already *have* a kernel, or when the compiler cannot generate the one you need. For a
-# chain of element-wise operations, :func:`torch.compile` writes a kernel that is as good as yours. This page uses such
-# a chain anyway, so that you can compare its numbers with the compiled composition. You can use the same files for a
-# solver or a simulation.
+# Write an extension when you already *have* a kernel, or when the compiler cannot generate the kernel that you need.
+# For a chain of element-wise operations, :func:`torch.compile` writes a kernel that is as good as yours. This page uses
+# such a chain anyway, so that you can compare its numbers with the compiled composition. For your own kernel, for
+# example of a solver or a simulation, start from the same files.
 #
 # The gradient
 # ------------
@@ -35,16 +35,18 @@ other operation.
 # The file below contains its C++ and CUDA sources. Without a build, it runs in Python. ``SWISH.build()`` compiles the
 # kernels for which the machine has compilers, and from then on the recipe uses them. The command ``python -m
 # autograd_cookbook build`` does the same for all kernels of this package. The kernels are registered with torch's
-# *stable ABI* (a binary interface that stays the same), so one binary works with torch 2.11 and the releases after it
-# that support this interface. This includes each release that this package supports.
+# *stable ABI*, a binary interface that stays the same from release to release. So you need not compile again for
+# another release of torch: one binary works with torch 2.11 and with later releases that support this interface. Each
+# release that this package supports is one of them.
 #
 # .. recipe:: swish
 #
 # The recipe consists of these parts, beginning with the kernel:
 #
 # * The C++ function makes its inputs contiguous and checks what a caller in Python might get wrong.
-# * ``STABLE_TORCH_LIBRARY`` gives the operator its name and its schema.
-# * ``register_fake`` tells the compiler the shapes.
+# * ``STABLE_TORCH_LIBRARY`` gives the operator its name and its schema, the list of its arguments and results with
+#   their types.
+# * ``register_fake`` tells the compiler the shapes of the operator's results.
 # * A ``Function`` connects backward with forward. The gradient is a ``Function``, too, so there is a second derivative.
 #   ``vmap`` uses torch's operations instead of the kernel.
 
@@ -136,9 +138,9 @@ for name, function in (("wrong", TrustsLayout.apply), ("recipe", swish)):
     print(f"{name:6} with a transpose behind it: error {float((found - expected).abs().max()):.1e}")
 
 # %%
-# A transpose after the function is enough to make the gradient wrong, because the gradient arrives transposed in
-# memory. The kernel must call ``contiguous``, or use strides. Test it with a transpose, and with ``sum()``, whose
-# gradient is one number with strides of 0.
+# If you transpose the output of this function, the gradient is wrong, because ``grad_output`` then arrives transposed
+# in memory. To fix this, call ``contiguous`` in the kernel's wrapper, or use the strides in the kernel. Test both
+# cases: transpose the output, and sum it. The backward of ``sum()`` sends one number, expanded with strides of 0.
 #
 # What it costs
 # -------------
@@ -167,8 +169,8 @@ print(f"composed, eager: 1.0; this recipe, in {SWISH.backend()}: {milliseconds(s
 # On the page :doc:`/cookbook/07_compile/torch_compile`, a compiled chain of this kind is many times faster than an
 # eager one, without any C++. So write a kernel only for code that the compiler can't handle.
 #
-# This site is built without a GPU: the CUDA kernels of this page are compiled there, but not run. The tests run them on
-# machines that have a GPU (``nox -s gpu``).
+# The machine that builds this site has no GPU. It compiles the CUDA kernels of this page, but does not run them. The
+# tests run them on machines that have a GPU (``nox -s gpu``).
 #
 # Neighbors
 # ---------

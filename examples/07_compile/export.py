@@ -10,8 +10,9 @@ export raise if it loses one.
 # When to use it
 # --------------
 #
-# Use this check when you will *differentiate* a program made by :func:`torch.export.export`: fine-tune it elsewhere,
-# compute adversarial examples with it, or put it into a larger model. For inference alone, there is nothing to check.
+# Use the checked export of this page when you will *differentiate* a program made by :func:`torch.export.export`. For
+# example, you fine-tune it elsewhere, compute adversarial examples with it, or put it into a larger model. For
+# inference alone, there is nothing to check.
 #
 # The gradient
 # ------------
@@ -22,10 +23,10 @@ export raise if it loses one.
 #
 # * A ``Function`` is not an operator. The export records its forward but not its backward. If the backward was the
 #   derivative of the forward, the program has the same gradient. If the backward returned *another* gradient on
-#   purpose, the program loses it. With ``strict=True`` the forward is recorded under ``no_grad``, so the program loses
-#   every gradient of a ``Function`` (torch 2.13).
-# * An operator of :func:`torch.library.custom_op` is recorded by its name. The process that loads the program must have
-#   registered the operator, and uses the gradient that it has registered.
+#   purpose, the program loses it. With ``strict=True``, the export records the forward under ``no_grad``, so the
+#   program loses the gradient of every ``Function`` (torch 2.13).
+# * For an operator of :func:`torch.library.custom_op`, the export records only the name. The process that loads the
+#   program must register the operator before, and this process uses the gradient that it has registered itself.
 #
 # For example, take rounding, :math:`r`, with the straight-through gradient. The module has :math:`\bar{x} = \bar{y}`,
 # but the program has :math:`\bar{x} = \bar{y}\, r'(x) = 0`.
@@ -59,9 +60,9 @@ print("torch", torch.__version__)
 # See it work
 # -----------
 #
-# This layer rounds its weights to multiples of 1/8 in two ways: with the ``Function`` of
-# :doc:`/cookbook/02_changing_the_gradient/straight_through`, and with the same gradient on an operator. The figure
-# shows that only the exported program with the operator can be fine-tuned.
+# The layer in the next cell rounds its weights to multiples of 1/8. It does so in two ways: with the ``Function`` of
+# :doc:`/cookbook/02_changing_the_gradient/straight_through`, and with an operator that has the same gradient. The cell
+# exports both and fine-tunes the programs. The figure shows that only the program with the operator learns.
 
 
 @torch.library.custom_op("cookbook_page::round_through", mutates_args=())
@@ -144,9 +145,9 @@ print(next(line[:150] for line in done.stderr.splitlines() if "round_through" in
 assert done.returncode != 0
 
 # %%
-# A program can also contain SciPy, if SciPy is in an operator as on the page
-# :doc:`/cookbook/06_beyond_autograd/custom_operator`. The size of the batch is dynamic here. The cell compares the
-# gradients of the loaded program with those of the model:
+# An exported program can also call SciPy, if an operator calls it, as on the page
+# :doc:`/cookbook/06_beyond_autograd/custom_operator`. The next cell exports such a model for batches of any size, and
+# compares the gradients of the loaded program with those of the model:
 
 
 class Resonator(nn.Module):
@@ -188,8 +189,9 @@ except RuntimeError as error:
     print("RuntimeError:", error)
 
 # %%
-# With ``strict=True`` the program loses even a backward that is the derivative of its forward, here of a cube. The
-# checked export passes options on to ``torch.export``, and raises:
+# With ``strict=True``, the program loses the gradient even if the backward is the derivative of the forward, as for the
+# cube :math:`x^3` in the next cell. The checked export passes its options on to ``torch.export.export``, and raises an
+# error here, too:
 
 
 class Cube(torch.autograd.Function):
@@ -241,13 +243,13 @@ for name, function in {"module": round_ste, "program": program}.items():
 # What it costs
 # -------------
 #
-# When you export, the check runs one forward and backward of the module and of the program. Afterwards, the program
-# runs as fast as without the check.
+# When you export, the check runs forward and backward once for the module and once for the program. The check does not
+# change the program, so afterward the program runs as fast as without it.
 #
 # Neighbors
 # ---------
 #
 # * :doc:`/cookbook/06_beyond_autograd/custom_operator`: how to register an operator and its gradient.
 # * :doc:`/cookbook/02_changing_the_gradient/straight_through`: gradients that are not the derivative, on purpose.
-# * :doc:`/cookbook/07_compile/torch_compile`: a compiled ``Function`` keeps its backward.
+# * :doc:`/cookbook/07_compile/torch_compile`: how to compile a ``Function`` whole, with its backward.
 # * In torch's documentation: :func:`torch.export.export`, :func:`torch.library.custom_op`.
