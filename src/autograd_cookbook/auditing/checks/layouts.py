@@ -237,7 +237,7 @@ def grad_output_layouts(subject: Subject) -> Iterator[Finding]:
 
 
 def _spread(weights: Tensor, dim: int | None) -> Tensor:
-    """One number in place of all, or of those along a dim, with strides of zero."""
+    """One number instead of all, or of those along a dim, with strides of zero."""
     if dim is None:
         return weights.reshape(-1)[:1].reshape([1] * weights.dim()).expand(weights.shape)
     return weights.narrow(dim, 0, 1).expand(weights.shape) if dim < weights.dim() and weights.shape[dim] else weights
