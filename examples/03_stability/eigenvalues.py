@@ -297,9 +297,9 @@ for name, function in {"torch": torch.linalg.eigvalsh, "eigh": lambda matrix: ei
 
 # %%
 # The largest eigenvalue has a kink where it is equal to another eigenvalue. At the identity, both eigenvalues are
-# equal. If you move away from the identity along the direction in the next cell, forward or backward, the largest
-# eigenvalue grows. So its slope is −1 on the left and 1 on the right, but PyTorch returns a slope of 0. PyTorch's
-# gradient of the largest eigenvalue is right only where no other eigenvalue is equal to it:
+# equal. If you move away from the identity along the direction in the next cell, or against it, the largest eigenvalue
+# grows. So its slope is −1 on the left and 1 on the right, but PyTorch returns a slope of 0. PyTorch's gradient of the
+# largest eigenvalue is right only where no other eigenvalue is equal to it:
 
 direction = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
 for entries in ([1.0, 2.0], [1.0, 1.0]):
