@@ -12,8 +12,8 @@ will learn for which losses these gradients are also right.
 #
 # For many losses, you do not need this page. If a loss is a smooth and *symmetric* function of the eigenvalues, such as
 # :math:`\sum_i f(\lambda_i)` with a smooth :math:`f`, PyTorch's first derivative is right for equal eigenvalues, too.
-# (Symmetric means that the order of the eigenvalues does not matter.) In two similar cases, PyTorch's result is wrong
-# at equal eigenvalues, as the section "The wrong version" shows:
+# (Symmetric means that the order of the eigenvalues does not matter.) But in two similar cases, the gradient is wrong
+# or NaN at equal eigenvalues, as the section "The wrong version" shows:
 #
 # * The largest eigenvalue is not smooth. If it is equal to another eigenvalue, it has no derivative, and PyTorch returns
 #   the gradient for one arbitrary eigenvector.

@@ -5,9 +5,8 @@ Sparse matrices and segments: gradients at the stored places only
 You will multiply by a sparse matrix and train its values, look up embeddings, and reduce rows by segment: sum, mean,
 maximum and softmax. A segment is the group of all rows with the same index. None of these functions makes a dense
 matrix. For example, take a matrix of 4,000 rows with ten values each. Forward and backward of the recipe need less than
-# 4 MB. If you make a sparse tensor from the trained values and call :func:`torch.sparse.mm`, forward and backward need
-# 65 MB. For float16
-and bfloat16, the recipes compute the sums in float32.
+4 MB. If you make a sparse tensor from the trained values and call :func:`torch.sparse.mm`, forward and backward need
+65 MB. For float16 and bfloat16, the recipes compute the sums in float32.
 """
 
 # %%
