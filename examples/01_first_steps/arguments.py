@@ -14,8 +14,8 @@ them. You will also see which mistakes PyTorch reports, and one mistake that it 
 # do not pass. The three recipes take floats, a string, and tensors that may be None.
 #
 # Copy ``pinball_loss`` if you need a quantile loss, because torch has none. The other two recipes only show how to
-# handle arguments. In your code, write these two functions with torch operations instead. If you compile them, they
-# keep no more bytes for backward than the recipes.
+# handle arguments. In your code, write these two functions with torch operations instead. If you compile your versions,
+# they keep no more bytes for backward than the recipes.
 #
 # The gradient
 # ------------
@@ -24,18 +24,19 @@ them. You will also see which mistakes PyTorch reports, and one mistake that it 
 # recipes, a star marks the complex conjugate.
 #
 # If an argument is a Python number, it is a constant, so it has no gradient, and backward returns None for it. But the
-# number appears in the gradients of the tensor arguments. The first formula below is ``scaled_tanh`` with the numbers
-# :math:`a` and :math:`b`. The second is ``pinball_loss`` with the target :math:`t`, the error :math:`e = t - x` and the
-# quantile :math:`q`:
+# formulas for the gradients of the tensor arguments contain the number. The first formula below is ``scaled_tanh`` with
+# the numbers :math:`a` and :math:`b`. The second is ``pinball_loss`` with the target :math:`t`, the error :math:`e = t
+# - x` and the quantile :math:`q`:
 #
 # .. math::
 #
 #    y = a \tanh(b x): \quad \bar{x} = \bar{y}\, a b \bigl(1 - \tfrac{y^2}{a^2}\bigr), \qquad
 #    y = \max(q e, (q - 1) e): \quad \bar{x} = -\bar{y}\, \frac{\operatorname{sgn}(e) + 2q - 1}{2} .
 #
-# The second function finds quantiles. If you sum it over many targets, the sum is smallest at the quantile, that is, at
-# the :math:`x` for which the fraction :math:`q` of the targets is smaller than :math:`x`. There, the slopes of the
-# targets below :math:`x` cancel the slopes of the targets above it.
+# The second function finds quantiles. Sum it over many targets, and find the :math:`x` with the smallest sum. This
+# :math:`x` is the quantile: the fraction :math:`q` of the targets is smaller than :math:`x`. The reason is that each
+# target below :math:`x` adds :math:`1 - q` to the slope of the sum, and each target above adds :math:`-q`. At the
+# quantile, these terms cancel.
 #
 # The recipe
 # ----------
@@ -110,8 +111,9 @@ for i, q in enumerate(quantiles):
     assert abs(below - q) < 0.03
 
 # %%
-# A layer norm can lack its ``weight``, its ``bias``, or both. If one of them is missing, the recipe ``affine`` saves
-# None for it, and ``ctx.saved_tensors`` contains None at this place:
+# The recipe ``affine`` is the last step of a layer norm: it multiplies by ``weight`` and adds ``bias``. A layer norm
+# can lack its ``weight``, its ``bias``, or both. For a missing one, ``affine`` saves None, and ``ctx.saved_tensors``
+# contains None at this place:
 
 torch.manual_seed(0)
 x, w, b = (torch.randn(*shape, dtype=torch.float64, requires_grad=True) for shape in ((4, 3), (3,), (3,)))
@@ -161,8 +163,9 @@ for Returns.rest in ((None, None), (), (None,), (None, None, None, None), (0.0, 
 
 # %%
 # Backward must return one value per argument, and this value must be None for an argument that is not a tensor.
-# Additional Nones at the end are allowed. If backward returns anything else in the cell, PyTorch raises an error, for
-# example for the number 0.0 at the place of ``exponent``. The next cell tries how a caller may *pass* the arguments:
+# Additional Nones at the end are allowed. In all other lines of the output, PyTorch raises an error. For example, the
+# backward of one line returns the number 0.0 for ``exponent``, where None is required. The next cell tries how a caller
+# may *pass* the arguments:
 
 Returns.rest = (None, None)
 for name, call in {
@@ -192,13 +195,13 @@ except TypeError as error:
 # %%
 # Since torch 2.13, ``apply`` accepts arguments by name, and fills in the default values of ``forward``. In earlier
 # releases, ``apply`` accepts no names, and ``setup_context`` gets no default values. In torch 2.13, a keyword-only
-# argument (after ``*`` in ``forward``) does not work, even if the caller does not pass it. To support all of these
-# calls in every release, write a Python function that checks the values and calls ``apply`` without names, as the
-# recipes of this page do.
+# argument (after ``*`` in ``forward``) does not work, even if the caller does not pass it. If your function must accept
+# names, default values and keyword-only arguments in every release, write a Python function around ``apply``. This
+# function checks the values and calls ``apply`` without names, as the recipes of this page do.
 #
 # A tensor *inside* an argument, for example in a list, gets no gradient, because autograd looks for tensors among the
-# arguments but does not search lists or tuples. PyTorch reports this mistake only if backward returns a value other
-# than None for the list:
+# arguments but does not search lists or tuples. If backward returns None for the list, PyTorch does not report this
+# mistake. It raises an error if backward returns a value for the list:
 
 
 class ScaledSum(Function):

@@ -35,10 +35,10 @@ layer in which a mask keeps most weights at 0, and see a network that learns alt
 # .. math:: \bar{B} = \sum_b A_b^{\mathsf H} \bar{Y}_b = \begin{pmatrix} A_1 \\ \vdots \\ A_n \end{pmatrix}^{\mathsf H}
 #           \begin{pmatrix} \bar{Y}_1 \\ \vdots \\ \bar{Y}_n \end{pmatrix} .
 #
-# The right side is one product of two tall matrices. This product computes the sum while it multiplies, so it needs no
-# memory for the separate terms. In ``masked_linear``, the factor :math:`B` is the element-wise product :math:`M \odot
-# W` of a mask :math:`M` and a weight :math:`W`. By the chain rule, the gradient is masked as well: :math:`\bar{W} = M
-# \odot \bar{B}`.
+# On the right side, the matrices of the batch stand on top of each other in two tall matrices. One product, of the
+# transposed first matrix and the second, gives the whole sum, so the separate terms need no memory. In
+# ``masked_linear``, the factor :math:`B` is the element-wise product :math:`M \odot W` of a mask :math:`M` and a weight
+# :math:`W`. By the chain rule, the gradient is masked as well: :math:`\bar{W} = M \odot \bar{B}`.
 #
 # The recipe
 # ----------
@@ -167,9 +167,9 @@ assert gradcheck(lambda X: matmul(X, X), square)
 # The wrong version
 # -----------------
 #
-# Two mistakes are common. The first mistake is a missing sum over the batch. If the input can be expanded to the shape
-# of its gradient, the engine silently sums the gradient to the shape of the input. The result is right, but it needs as
-# much memory as "multiply, then sum" in the first figure.
+# Two mistakes are common. The first mistake is a missing sum over the batch. If a gradient is larger than its input,
+# but the input can be broadcast to the shape of this gradient, the engine silently sums the gradient to the shape of
+# the input. The result is right, but it needs as much memory as "multiply, then sum" in the first figure.
 #
 # The second mistake is a missing transpose. PyTorch raises an error if the matrix is not square, because the shapes do
 # not fit. For a square matrix, there is no error:
@@ -210,8 +210,9 @@ for name, weight in (("3×2", square[:, :2]), ("3×3", square), ("3×3, symmetri
 # %%
 # gradcheck finds the missing transpose if the matrix is not symmetric. Covariance matrices and the identity are
 # symmetric, so do not test with them. You cannot find this mistake from the loss. The next cell trains a masked layer
-# followed by three square layers on handwritten digits. It trains this network three times: with the right gradient,
-# with the gradient that lacks the transpose, and with square layers that send no gradient to the layers below them:
+# followed by three square layers on handwritten digits. It trains this network three times. In the first training, the
+# gradient is right. In the second, the gradient of the square layers lacks the transpose. In the third, for comparison,
+# the square layers send no gradient to the layers below them at all:
 
 
 class NoGradient(NoTranspose):
@@ -264,8 +265,9 @@ assert losses["right"][-1] < 0.5 * losses["transpose missing"][-1]
 #
 # .. costs::
 #
-# ``matmul`` keeps its two factors, which the caller keeps anyway. A masked layer written with torch's operations also
-# keeps the product ``w * m``, which is as large as the weight, even when you compile it:
+# ``matmul`` keeps its two factors, which the caller keeps anyway. A masked layer written with torch's operations keeps
+# one tensor more than ``masked_linear``: the product ``w * m``, which is as large as the weight. It keeps this product
+# even if you compile the layer:
 
 x, weight = (torch.randn(n, 1000, requires_grad=True) for n in (16, 1000))
 mask = torch.rand(1000, 1000) < 0.1

@@ -17,9 +17,9 @@ were no rounding. You will also train the distance between two levels together w
 #
 # * ``fake_quantize`` rounds with a fixed step. The step is the distance between two neighboring levels, and PyTorch
 #   calls it ``scale``. :func:`torch.fake_quantize_per_tensor_affine` has the same gradient, so use torch's function in
-#   most cases. Use the recipe to change the gradient, or to work in float64. The recipe also avoids the mask of one
-#   byte per element that torch's function keeps. But this reduces the memory only if the input is in memory anyway, as
-#   a weight is: see "What it costs".
+#   most cases. Use the recipe to change the gradient, or to work in float64. For backward, torch's function keeps a
+#   mask of one byte per element, and the recipe keeps its input. So the recipe saves memory only if the input stays in
+#   memory anyway, as a weight does: see "What it costs".
 # * ``learned_step_size`` also learns the step. PyTorch has only a private function for it, which may change in any
 #   release.
 #
@@ -29,10 +29,10 @@ were no rounding. You will also train the distance between two levels together w
 # A bar marks a gradient: :math:`\bar{y}` is the gradient of the loss with respect to :math:`y`.
 #
 # Rounding has derivative 0 almost everywhere. So backward treats the rounding as the identity, and uses only the
-# derivative of the clamp to the range of the levels: the gradient passes for a level in the range, and is 0 outside.
-# Below, :math:`s` is the step, :math:`z` is the zero point (the level that stands for 0), and :math:`q =
-# \operatorname{round}(x / s) + z` is the level of :math:`x`. The square brackets are 1 if the condition holds, and 0 if
-# not:
+# derivative of the clamp to the range of the levels. If the level of an element is in the range, its gradient passes
+# unchanged. If the level is outside, its gradient is 0. Below, :math:`s` is the step, :math:`z` is the zero point (the
+# level that stands for 0), and :math:`q = \operatorname{round}(x / s) + z` is the level of :math:`x`. The square
+# brackets are 1 if the condition holds, and 0 if not:
 #
 # .. math::
 #
@@ -47,8 +47,8 @@ were no rounding. You will also train the distance between two levels together w
 # * Above the range, :math:`y = s\,q_{\max}`, so the derivative is :math:`q_{\max}`.
 # * Below the range, :math:`y = s\,q_{\min}`, so the derivative is :math:`q_{\min}`.
 #
-# All :math:`N` elements share one step, so its gradient is the sum over them, which is large. LSQ multiplies this sum
-# by :math:`1 / \sqrt{N q_{\max}}`.
+# All :math:`N` elements share one step, so the gradient of the step is a sum of :math:`N` terms. With many elements,
+# this sum is large, so LSQ multiplies it by :math:`1 / \sqrt{N q_{\max}}`.
 #
 # The recipe
 # ----------
@@ -124,10 +124,10 @@ fit(trained, full, lr=2e-2, steps=60)
 in_float = accuracy(trained, full)
 
 # %%
-# Rounding without training uses the step with the smallest squared error for each row of weights. In training, the step
-# is either learned, or fixed so that the largest weight is rounded to the last level. The left figure compares the
-# accuracies. The right figure shows the loss with 2 bits. One of its curves is rounding with the gradient of autograd.
-# This gradient is 0, so the loss does not change.
+# Rounding after training chooses the quantization step of each row of weights so that the squared error is smallest.
+# During training, the quantization step is either learned, or fixed so that the last level stands for the largest
+# weight. The left figure compares the accuracies. The right figure shows the loss with 2 bits. For one of its curves,
+# autograd differentiates the rounding. The gradient is then 0, so the loss does not change.
 
 
 def largest_scale(weight, low, high):
@@ -234,16 +234,16 @@ for value in (0.31, float("nan")):
 # In QAT (quantization-aware training), the scale and the zero point come from one of three places:
 #
 # * **An observer** computes both in forward from the smallest and the largest value that it has seen. Scale and zero
-#   point are buffers, so no optimizer changes them. This is the default of ``torch.ao.quantization``. To freeze them
-#   after some epochs, call ``disable_observer()``.
+#   point are buffers, so no optimizer changes them. By default, ``torch.ao.quantization`` uses such an observer. To
+#   freeze them after some epochs, call ``disable_observer()``.
 # * **A calibration** before training sets both once, as for quantization without training.
 # * **A gradient**: the scale is a parameter, as in LSQ.
 #
 # The next cell takes one optimizer step in each mode of ``_LearnableFakeQuantize``, a private module of PyTorch. The
 # modes are:
 #
-# * In a new module, the scale has a gradient, but the observer replaces the scale in each forward. So the optimizer has
-#   no effect on the scale.
+# * Before you call one of the two methods below, the scale has a gradient, but the observer replaces the scale in each
+#   forward. So the optimizer has no effect on the scale.
 # * After ``enable_param_learning()``, the observer stops, and the optimizer trains the scale. Call it after some
 #   forwards with the observer.
 # * After ``enable_static_estimate()``, the observer sets the scale again, and the scale gets no gradient.
@@ -314,10 +314,11 @@ assert errors[-1] < 0.9 * errors[0]
 # The wrong version
 # -----------------
 #
-# The mask is the bracket in the formula: it says which levels are in the range. The next cell computes this mask before
-# it adds the zero point, which is right only for a zero point of 0. Signed weights often have levels from 0 to 15 and
-# the zero point 8. With these levels, the wrong mask is 0 for every number that is rounded to a negative multiple of
-# the step, so such a number gets no gradient:
+# The mask is the bracket in the formula: it says which levels are in the range. The next cell checks whether
+# :math:`\operatorname{round}(x / s)` is in the range, and forgets to add the zero point :math:`z` first. This is right
+# only for a zero point of 0. Signed weights often have levels from 0 to 15 and the zero point 8. Unless a negative
+# weight is rounded to 0, its :math:`\operatorname{round}(x / s)` is negative, and so below the first level. The wrong
+# mask is then 0, and the weight gets no gradient:
 
 
 class EarlyMask(torch.autograd.Function):
@@ -351,13 +352,13 @@ assert not report.ok
 
 # %%
 # The second mistake is to forget the factor :math:`1 / \sqrt{N q_{\max}}`. The next cell trains with and without it.
-# For each layer, it also prints how fast the step changes compared with the weights: the gradient of the step divided
-# by the step, relative to the norm of the weights' gradient divided by the norm of the weights. If this ratio is about
-# 1, step and weights change equally fast.
+# For each layer, it also prints how fast the quantization step :math:`s` changes compared with the weights :math:`W`,
+# as the ratio :math:`(|\bar{s}| / s) \, / \, (\|\bar{W}\| / \|W\|)`. If this ratio is about 1, step and weights change
+# equally fast.
 #
 # Without the factor, SGD changes the quantization steps too much at once, and some become negative. The network does
-# not recover, although the learning rate works for the right version. Adam divides each gradient by its own size, so
-# the missing factor does no harm with Adam here.
+# not recover, although the learning rate works for the right version. With Adam, the missing factor does no harm in
+# this cell, because Adam divides each gradient by its own size.
 
 for name, optimizer, lr in (("SGD", torch.optim.SGD, 0.3), ("Adam", torch.optim.Adam, 5e-3)):
     for factor in (None, 1.0):
@@ -383,8 +384,8 @@ for name, optimizer, lr in (("SGD", torch.optim.SGD, 0.3), ("Adam", torch.optim.
 #
 # .. costs::
 #
-# The two recipes keep only their arguments. They cannot save their output instead, because an output at the last level
-# does not say whether the input was inside the range.
+# The two recipes keep only their arguments. Their output would not be enough: if the output is at the last level, the
+# input may have been inside or outside of the range, and backward needs to know which.
 #
 # If you compile, write the learned step as a composition of torch operations. A compiled composition also keeps only
 # its arguments, and it is faster than the recipe.
@@ -392,8 +393,8 @@ for name, optimizer, lr in (("SGD", torch.optim.SGD, 0.3), ("Adam", torch.optim.
 # A weight is in memory anyway, so keeping it costs nothing. For an activation, the cost depends on the layer before:
 #
 # * A relu keeps its output, which is the input of the recipe, so the recipe adds nothing.
-# * A linear layer does not keep its output. So after a linear layer, the recipe keeps 4 bytes per element, and torch's
-#   function keeps its mask of 1 byte.
+# * A linear layer does not keep its output. So after a linear layer, the recipe needs more memory than torch's
+#   function: it keeps its input of 4 bytes per element, and torch's function keeps only its mask of 1 byte.
 #
 # The next cell counts these bytes together with the 4 bytes of the result:
 

@@ -10,41 +10,42 @@ will learn for which losses these gradients are also right.
 # When to use it
 # --------------
 #
-# You do not need this page if your loss is a smooth and *symmetric* function of the eigenvalues, such as :math:`\sum_i
-# f(\lambda_i)` with a smooth :math:`f`, and you need only first derivatives. PyTorch's gradient of such a loss is right
-# for equal eigenvalues, too. At equal eigenvalues, two cases are different, and the section "The wrong version" shows
-# them:
+# For many losses, you do not need this page. If a loss is a smooth and *symmetric* function of the eigenvalues, such as
+# :math:`\sum_i f(\lambda_i)` with a smooth :math:`f`, PyTorch's first derivative is right for equal eigenvalues, too.
+# (Symmetric means that the order of the eigenvalues does not matter.) But in two similar cases, the gradient is wrong
+# or NaN at equal eigenvalues, as the section "The wrong version" shows:
 #
 # * The largest eigenvalue is not smooth. If it is equal to another eigenvalue, it has no derivative, and PyTorch returns
 #   the gradient for one arbitrary eigenvector.
-# * Second derivatives fail. Those of the recipes are NaN, or the recipe raises an error. Those of torch's
-#   decompositions are NaN, or they are inaccurate if the computed eigenvalues differ by rounding errors.
+# * Second derivatives fail. With ``eigh`` and ``svd``, they are NaN, and ``matrix_function`` raises an error. With
+#   torch's decompositions, they are NaN, or inaccurate if the computed eigenvalues differ by rounding errors.
 #
 # If your loss uses eigenvectors or singular *vectors*, equal eigenvalues or singular values are a problem, and they are
 # common. Examples are a covariance that starts at the identity, orthogonal matrices (a common start for layers), and
 # pixels that are always 0. Then use a recipe:
 #
 # * ``matrix_function`` if the result is a function of the matrix, for example a root, an inverse root, a logarithm or
-#   whitening. Its gradient is right for any distance of the eigenvalues, but you must pass the derivative of the
+#   whitening. Its gradient is right for equal, close and distant eigenvalues, but you must pass the derivative of the
 #   function.
 # * ``svd`` for the polar factor :math:`U V^H`, which is the nearest orthogonal matrix.
 # * ``eigh`` for a projector onto the subspace of a group of eigenvectors.
 #
-# If several eigenvalues are equal, a single one of their eigenvectors has no derivative. Only the space that these
-# eigenvectors span has a derivative.
+# If several eigenvalues are equal, none of their eigenvectors has a derivative. Only the space that all these
+# eigenvectors span together has one.
 #
 # The gradient
 # ------------
 #
 # :math:`A = V \Lambda V^H` has the differentials :math:`d\lambda_i = v_i^H\, dA\, v_i` and :math:`v_i^H\, dv_j =
-# \frac{v_i^H\, dA\, v_j}{\lambda_j - \lambda_i}`. So backward divides :math:`\tfrac{1}{2}(V^H \bar{V} - \bar{V}^H
-# V)_{ij}` by the difference of two eigenvalues. Here :math:`\bar{V}` is the gradient of the loss with respect to
-# :math:`V`. For equal eigenvalues, this difference is 0, and :func:`torch.linalg.eigh` has to choose eigenvectors in
-# their common space. If the loss does not depend on this choice, the numerator is 0, too, so the quotient is 0/0.
+# \frac{v_i^H\, dA\, v_j}{\lambda_j - \lambda_i}`. So for each pair :math:`i`, :math:`j`, backward computes a quotient.
+# Its numerator is :math:`\tfrac{1}{2}(V^H \bar{V} - \bar{V}^H V)_{ij}`, where :math:`\bar{V}` is the gradient of the
+# loss with respect to :math:`V`. Its denominator is the difference of the two eigenvalues. If they are equal, the
+# denominator is 0, and :func:`torch.linalg.eigh` has to choose eigenvectors in their common space. If the loss does not
+# depend on this choice, the numerator is 0, too, so the quotient is 0/0.
 #
-# The recipe ``eigh`` replaces 0/0 by 0. This is right for two kinds of losses. Call a group of equal eigenvalues with
-# their eigenvectors a cluster. The 0 is right if the loss uses only the projector onto the eigenvectors of the cluster,
-# or only symmetric functions of the cluster's eigenvalues. But for :math:`Y = V f(\Lambda) V^H`, the limit of the
+# The recipe ``eigh`` replaces 0/0 by 0. A *cluster* is a group of equal eigenvalues with their eigenvectors. The 0 is
+# right for two kinds of losses: for losses that use only the projector onto the eigenvectors of a cluster, and for
+# losses that use only symmetric functions of its eigenvalues. But for :math:`Y = V f(\Lambda) V^H`, the limit of the
 # quotient is not 0, so the 0 would be wrong:
 #
 # .. math::
@@ -52,8 +53,8 @@ will learn for which losses these gradients are also right.
 #    \frac{f(\lambda_j) - f(\lambda_i)}{\lambda_j - \lambda_i}\, (V^H \bar{Y} V)_{ij} \to f'(\lambda_i)\,
 #    (V^H \bar{Y} V)_{ij} .
 #
-# This limit cannot be computed from :math:`\bar{V}` and :math:`\bar{\Lambda}` alone, because it needs :math:`f'`. So
-# ``matrix_function`` takes :math:`f'` as an argument.
+# The backward of ``eigh`` gets only :math:`\bar{V}` and :math:`\bar{\Lambda}`, and cannot compute this limit from them,
+# because the limit needs :math:`f'`. So ``matrix_function`` takes :math:`f'` as an argument.
 #
 # The recipe
 # ----------
@@ -179,14 +180,15 @@ assert max(errors[exponential, "torch"][:6]) > 1e-4 < max(errors[projector, "tor
 assert max(errors[exponential, "broadened"][:18]) > 0.1 < max(errors[exponential, "eigh"][:2])
 
 # %%
-# Backward divides rounding errors by the distance of the eigenvalues. So the gradients of torch and of ``eigh`` become
-# inaccurate long before two eigenvalues are equal. If their distance is below a limit, ``eigh`` treats them as one
-# cluster, and the gradient is accurate for losses of the projector. The limit is ``gap`` times the norm of the matrix.
-# By default, ``gap`` is 10 n ``eps`` for n rows, where ``eps`` is ``torch.finfo(dtype).eps``. If the rounding errors in
-# your matrix are larger, equal eigenvalues can differ by more than this limit. In this case, raise ``gap``.
+# The numerator in backward contains rounding errors. If two eigenvalues are close, the division by their small
+# difference makes these errors large. So the gradients of torch and of ``eigh`` become inaccurate long before two
+# eigenvalues are equal. If their distance is below a limit, ``eigh`` treats them as one cluster, and the gradient is
+# accurate for losses of the projector. The limit is ``gap`` times the norm of the matrix. By default, ``gap`` is 10 n
+# ``eps`` for n rows, where ``eps`` is ``torch.finfo(dtype).eps``. If the rounding errors in your matrix are larger,
+# equal eigenvalues can differ by more than this limit. In this case, raise ``gap``.
 #
-# ``matrix_function`` is accurate for every distance. Broadening helps with the projector. But for the exponential, it
-# loses a part of the gradient if the distance is smaller than the width ε.
+# ``matrix_function`` is accurate for every distance in the figure. Broadening helps with the projector. But for the
+# exponential, broadening loses a part of the gradient if the distance is smaller than the width ε.
 #
 # PyTorch returns NaN only if two *computed* eigenvalues are equal bit by bit, as for a diagonal matrix. For other
 # matrices with equal eigenvalues, torch returns wrong finite numbers. The next cell computes the covariance of
@@ -232,9 +234,9 @@ assert not abs(slopes["eigh"] / expected - 1) < 1e-5
 
 # %%
 # The next cell computes the nearest orthogonal matrix, :math:`U V^\top`, for the identity. All singular values of the
-# identity are equal to 1. The loss is the sum of the entries of :math:`U V^\top`, each multiplied by a fixed weight.
-# The exact gradient is the antisymmetric part of the matrix of these weights. The recipe ``svd`` returns it, and torch
-# does not:
+# identity are equal to 1. The loss is the sum of the entries of :math:`U V^\top`, each multiplied by an entry of a
+# fixed matrix :math:`W`. The exact gradient is :math:`(W - W^\top) / 2`. The recipe ``svd`` returns it, and torch does
+# not:
 
 weight = torch.tensor([[1.0, 2.0], [4.0, 3.0]])
 for name, decompose in {"torch": lambda matrix: torch.linalg.svd(matrix, full_matrices=False), "svd": svd}.items():
@@ -268,10 +270,11 @@ for name, loss in {
 
 # %%
 # For close eigenvalues, the quotient :math:`(f(\lambda_j) - f(\lambda_i)) / (\lambda_j - \lambda_i)` is inaccurate,
-# because rounding dominates the differences. So ``matrix_function`` uses a mean of three derivatives instead: at both
-# eigenvalues and at their midpoint. For distant eigenvalues, this mean can be wrong even if the three derivatives are
-# equal. For example, :math:`\sin 2 \pi x` has the derivative :math:`2 \pi` at 0, 1 and 2, but the quotient for the
-# eigenvalues 0 and 2 is 0. So the recipe uses the mean only if it agrees with the quotient within the rounding error:
+# because rounding dominates the differences. So ``matrix_function`` uses a weighted mean of three derivatives instead:
+# one at each eigenvalue, and one at their midpoint (Simpson's rule). For distant eigenvalues, this mean can be wrong,
+# because three derivatives say too little about the function between the eigenvalues. For example, :math:`\sin 2 \pi x`
+# has the derivative :math:`2 \pi` at 0, 1 and 2, but the quotient for the eigenvalues 0 and 2 is 0. So the recipe uses
+# the mean only if it agrees with the quotient within the rounding error:
 
 matrix = torch.diag(torch.tensor([0.0, 2.0], dtype=torch.float64)).requires_grad_()
 turn = 2 * torch.pi
@@ -282,7 +285,7 @@ assert gradient.abs().max() < 1e-14
 
 # %%
 # If eigenvalues are equal, the second derivatives of ``eigh`` and ``svd`` are NaN, because finite ones would be wrong.
-# The same happens for :math:`\sum_i f(\lambda_i)`, whose first derivative is right:
+# For :math:`\sum_i f(\lambda_i)`, too, the second derivative is NaN, although the first derivative is right:
 
 for name, function in {"torch": torch.linalg.eigvalsh, "eigh": lambda matrix: eigh(matrix)[0]}.items():
     for entries in ([1.0, 2.0], [1.0, 1.0]):
@@ -294,9 +297,9 @@ for name, function in {"torch": torch.linalg.eigvalsh, "eigh": lambda matrix: ei
 
 # %%
 # The largest eigenvalue has a kink where it is equal to another eigenvalue. At the identity, both eigenvalues are
-# equal. If you move away from the identity along the direction in the next cell, the largest eigenvalue rises on both
-# sides, but PyTorch returns a slope of 0. PyTorch's gradient of the largest eigenvalue is right only where no other
-# eigenvalue is equal to it:
+# equal. If you move away from the identity along the direction in the next cell, or against it, the largest eigenvalue
+# grows. So its slope is −1 on the left and 1 on the right, but PyTorch returns a slope of 0. PyTorch's gradient of the
+# largest eigenvalue is right only where no other eigenvalue is equal to it:
 
 direction = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
 for entries in ([1.0, 2.0], [1.0, 1.0]):

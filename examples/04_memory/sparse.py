@@ -5,8 +5,8 @@ Sparse matrices and segments: gradients at the stored places only
 You will multiply by a sparse matrix and train its values, look up embeddings, and reduce rows by segment: sum, mean,
 maximum and softmax. A segment is the group of all rows with the same index. None of these functions makes a dense
 matrix. For example, take a matrix of 4,000 rows with ten values each. Forward and backward of the recipe need less than
-4 MB. If you make a sparse tensor from the trained values and call :func:`torch.sparse.mm`, they need 65 MB. For float16
-and bfloat16, the recipes compute the sums in float32.
+4 MB. If you make a sparse tensor from the trained values and call :func:`torch.sparse.mm`, forward and backward need
+65 MB. For float16 and bfloat16, the recipes compute the sums in float32.
 """
 
 # %%
@@ -39,10 +39,11 @@ and bfloat16, the recipes compute the sums in float32.
 #    \bar{a}_e = \bar{Y}_{r_e} \cdot X_{c_e}, \qquad
 #    \bar{X}_j = \sum_{e:\, c_e = j} a_e \bar{Y}_{r_e} .
 #
-# The first gradient consists of the entries of :math:`\bar{Y} X^\top` at the stored places, called a *sampled* product.
-# The second gradient is the product with :math:`A^\top`, which is the same function with rows and columns exchanged.
-# The gradient of the sampled product is again a sparse product. So the product and the sampled product call each other
-# in backward, and have derivatives of every order. Both process the stored places in chunks that fit into the cache.
+# The gradient :math:`\bar{a}` consists of the entries of :math:`\bar{Y} X^\top` at the stored places, called a
+# *sampled* product. The gradient :math:`\bar{X}` is the product with :math:`A^\top`, which is the same function with
+# rows and columns exchanged. The gradient of the sampled product is again a sparse product. So the product and the
+# sampled product call each other in backward, and have derivatives of every order. Both process the stored places in
+# chunks that fit into the cache.
 #
 # The recipe
 # ----------
@@ -90,13 +91,13 @@ print("torch", torch.__version__)
 # -----------
 #
 # The left figure shows the peak memory of forward and backward, for a square matrix that is multiplied by a dense
-# matrix with 16 columns. The square matrix has ten values in each row, and these values are trained. With both of
-# torch's formats, backward makes a dense matrix:
+# matrix with 16 columns. The square matrix has ten values in each row, and these values are trained. With torch's two
+# formats, you make a sparse tensor from these values, and then backward makes a dense matrix:
 #
 # * With COO (the format that stores the row and the column of each value), the backward of :func:`torch.sparse.mm`
 #   computes the dense :math:`\bar{Y} X^\top`, and then discards nearly all of it.
-# * With CSR, ``torch.sparse_csr_tensor`` makes the tensor from the values, and the backward of this function makes a
-#   dense matrix.
+# * With CSR, you call ``torch.sparse_csr_tensor`` to make the tensor from the values. The backward of
+#   ``torch.sparse_csr_tensor`` makes a dense matrix.
 #
 # The right figure shows the gradient of one row of an embedding table in bfloat16, if this row is looked up many times.
 # On a CPU, :func:`torch.nn.functional.embedding` adds in bfloat16, where 256 + 1 is 256.
@@ -233,8 +234,8 @@ for name, matrix in layouts.items():
             print(f"{name} {called:15} {str(error).splitlines()[0][:100]}")
 
 # %%
-# If you make the CSR tensor from values that require grad, backward makes the dense matrix again, to compute the
-# gradient of the values:
+# This holds if the CSR tensor itself is the parameter. If you make the CSR tensor from values that require grad,
+# backward does make a dense matrix, to compute the gradient of the values:
 
 
 def of_values(product):
@@ -248,8 +249,9 @@ print(f"CSR made from the values, torch.sparse.mm: peak {built:.1f} times the de
 assert built >= 1
 
 # %%
-# The recipe takes indices and values, so it works with any layout. A CSR tensor does not store the row of each value.
-# The differences of its ``crow_indices`` say how many values each row has, so you can compute the rows from them:
+# The recipe takes indices and values, so it works with any layout. A CSR tensor does not store the row of each value,
+# so you must compute the rows. The differences of its ``crow_indices`` say how many values each row has. Repeat the
+# number of each row as often as the row has values:
 
 csr = layouts["CSR"].detach()
 row = torch.repeat_interleave(csr.crow_indices().diff())
@@ -302,10 +304,11 @@ assert held_bytes(attention, *tensors) < held_bytes(dense_attention, *tensors) /
 # -----------------------
 #
 # The sum, the mean and the maximum of an empty segment are 0. If several rows share the maximum, they share its
-# gradient evenly. In torch, the forward of :meth:`~torch.Tensor.scatter_reduce` with ``include_self=False`` ignores the
-# initial values of the output, but its backward counts them as ties. **If the initial values are zeros and the maximum
-# is 0, a part of the gradient is lost.** This is common after a ReLU. If one row has the maximum, half of its gradient
-# is lost:
+# gradient evenly. In torch, :meth:`~torch.Tensor.scatter_reduce` with ``include_self=False`` also computes a maximum by
+# index. Its forward ignores the initial values of the output. But its backward counts an initial value that is equal to
+# the maximum as one more row that shares the gradient. **If the initial values are zeros and the maximum is 0, a part
+# of the gradient is lost.** This is common after a ReLU. For example, if only one row has the maximum 0, this row gets
+# half of the gradient, and the other half is lost:
 
 x = torch.tensor([0.0, -1.0, 2.0, 2.0], requires_grad=True)
 segment = torch.tensor([0, 0, 2, 2])
@@ -347,10 +350,11 @@ assert table.weight.grad.layout == torch.strided
 # Gradients through ``sparse_coo_tensor``
 # ---------------------------------------
 #
-# If your code needs torch's sparse tensor, build it *in forward* from the values that you train. The gradient of
-# ``sparse_coo_tensor`` for its values is the incoming gradient, read at the indices. The operation that uses the sparse
-# tensor decides whether the incoming gradient is sparse or dense. torch reads both correctly. If an index occurs twice,
-# forward adds the values of this index, so each of these values gets the whole gradient of that place:
+# If your code needs torch's sparse tensor, build it *in forward* from the values that you train. The backward of
+# ``sparse_coo_tensor`` gets the gradient of the sparse tensor, and reads it at the indices: each value gets the entry
+# at its index. The operation that uses the sparse tensor decides whether this gradient is sparse or dense. torch reads
+# both correctly. If an index occurs twice, forward adds the two values. So both values get the same gradient, the whole
+# entry at this index:
 
 places = torch.tensor([[0, 0, 1], [1, 1, 2]])  # (0, 1) twice
 trained = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
@@ -386,8 +390,8 @@ for name, consumer in consumers.items():
 #
 # * The gradient of ``torch.sparse.sum`` is sparse in torch 2.13 (`in earlier versions it was dense
 #   <https://github.com/pytorch/pytorch/issues/49683>`_).
-# * The gradient of ``A.sum()`` is one number, which torch expands to the shape of ``A`` without memory. But if autograd
-#   adds a second gradient to this one, the result fills a dense matrix.
+# * The gradient of ``A.sum()`` is one number, which torch expands to the shape of ``A`` without memory. But if another
+#   operation also uses ``A``, autograd adds the two gradients, and the sum is a dense matrix in memory.
 # * The gradient of ``torch.sparse.mm`` with COO fills a dense matrix, too.
 #
 # So compute from the values and the indices instead. The sum of all entries is ``values.sum()``, the sums of the rows
@@ -487,14 +491,15 @@ for function in (with_one_maximum, segment_softmax):
 #
 # .. costs::
 #
-# In eager mode, the composition of torch's operations (``index_add`` in the figure) keeps the looked-up rows of ``X``,
-# one row for each stored value, and at the peak it needs twice their memory. The recipe keeps only its arguments. It
-# looks up the rows in chunks, and adds each chunk while it is in the cache of the processor. **If you compile and stay
-# in float32, write the composition.** The compiled code looks up, multiplies and adds in one loop, so it never stores
-# the rows, and it is faster than the recipe. The compiled recipe is still better for sums in half precision, and it
-# also checks that the indices are in range.
+# The composition of torch's operations is called ``index_add`` in the figure. In eager mode, it keeps the looked-up
+# rows of ``X``, one row for each stored value. At the peak, it needs twice the memory of these rows. The recipe keeps
+# only its arguments. It looks up the rows in chunks, and adds each chunk while it is in the cache of the processor.
+# **If you compile and stay in float32, write the composition.** The compiled code looks up, multiplies and adds in one
+# loop, so it never stores the rows, and it is faster than the recipe. The compiled recipe is still better for sums in
+# half precision, and it also checks that the indices are in range.
 #
-# ``segment_mean`` divides before it adds, so that the mean of large numbers is not infinite:
+# The mean of large numbers can overflow if you add first and then divide. ``segment_mean`` divides before it adds, so
+# this mean stays finite:
 
 large = torch.full((4,), 3e38)
 segment = torch.zeros(4, dtype=torch.int64)

@@ -11,11 +11,11 @@ data. With this gradient, called a meta-gradient, you will train a network that 
 # --------------
 #
 # Use this recipe when your function itself trains a network, and you need the gradient through this training. Examples
-# are meta-learning, tuning a learning rate or a penalty by its gradient, distilling a data set, and measuring the
-# influence of each sample. For about five steps of a small network, use a loop of gradients with ``create_graph=True``
-# instead: it gives the same numbers and is faster. The recipe needs less memory, works under :func:`torch.func.vmap`,
-# and raises an error where a gradient would be lost silently. For optimizers with a state, such as Adam, see the
-# package ``torchopt``.
+# are meta-learning, gradient descent on a learning rate or on the strength of a penalty, distilling a data set, and
+# measuring the influence of each sample. For about five steps of a small network, use a loop of gradients with
+# ``create_graph=True`` instead: it gives the same numbers and is faster. The recipe needs less memory, works under
+# :func:`torch.func.vmap`, and raises an error where a gradient would be lost silently. For optimizers with a state,
+# such as Adam, see the package ``torchopt``.
 #
 # The gradient
 # ------------
@@ -24,7 +24,7 @@ data. With this gradient, called a meta-gradient, you will train a network that 
 #
 # A step is a function of the parameters :math:`\theta`, the learning rate :math:`\eta` and the data :math:`x`:
 # :math:`\theta' = \theta - \eta \nabla L(\theta, x)`. A backward through this step needs second derivatives of
-# :math:`L`. They appear only in products with a vector, such as a Hessian-vector product, so backward never builds the
+# :math:`L`. Backward needs only their products with a vector, such as a Hessian-vector product, so it never builds the
 # Hessian itself:
 #
 # .. math::
@@ -33,9 +33,10 @@ data. With this gradient, called a meta-gradient, you will train a network that 
 #    \bar{\eta} = -\nabla L^\top \bar{\theta}', \qquad
 #    \bar{x} = -\eta \left(\frac{\partial \nabla L}{\partial x}\right)^{\!\top} \bar{\theta}' .
 #
-# All three are gradients of one scalar, :math:`\bar{\theta}'^\top (\theta - \eta \nabla L(\theta, x))`, in which
-# :math:`\bar{\theta}'` is a constant. Backward computes this scalar again from the parameters before the step, so the
-# recipe keeps only these parameters of each step.
+# These three gradients are the gradients of one scalar, if you treat :math:`\bar{\theta}'` as a constant:
+# :math:`\bar{\theta}'^\top (\theta - \eta \nabla L(\theta, x))`. Only backward computes this scalar, because forward
+# does not know :math:`\bar{\theta}'`. Backward computes it from the parameters before the step, and then differentiates
+# it. So of each step, the recipe keeps only the parameters.
 #
 # The recipe
 # ----------
@@ -204,9 +205,12 @@ print("gradient of the start:", net[0].weight.grad)
 
 # %%
 # If you forget ``create_graph=True``, or detach the gradients, the meta-gradient lacks the terms with second
-# derivatives. If you only add ``retain_graph=True``, they are still missing. The result is "first order" from above,
-# which is not the meta-gradient. With more than one step, its gradient with respect to the learning rate is wrong, too.
-# The next cell prints the errors for three steps. (If your meta-training is not better than guessing, see
+# derivatives. If you only add ``retain_graph=True``, they are still missing. The result is the "first order" gradient
+# from the figure, which is only an approximation of the meta-gradient. The next cell prints its errors for three steps.
+# The gradient with respect to the data is zero, because the data influence the result only through the gradient of the
+# loss, which first order treats as a constant. So do not use first order to distill a data set. The gradient with
+# respect to the learning rate is right for one step. For more steps, it is wrong, because it ignores that each later
+# gradient depends on the earlier steps. (If your meta-training is not better than guessing, see
 # :doc:`/guide/questions_parameters`.)
 
 wrong = torch.autograd.grad(meta_loss(leaves, first_order=True), leaves, allow_unused=True, materialize_grads=True)
@@ -216,8 +220,8 @@ for name, places in (("start", slice(0, 6)), ("learning rate", slice(6, 7)), ("d
 assert not any(bool(g.any()) for g in wrong[7:9])
 
 # %%
-# The second mistake is a loss that uses a tensor from outside, such as ``penalty`` in the next cell, which is not one
-# of its arguments. A ``Function`` gives no gradient to such a tensor, so the recipe raises an error:
+# Another mistake is a loss that uses a tensor that is not one of its arguments, such as ``penalty`` in the next cell. A
+# ``Function`` gives no gradient to such a tensor, so the recipe raises an error:
 
 penalty = torch.tensor(0.1, requires_grad=True)
 try:

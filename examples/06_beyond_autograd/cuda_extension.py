@@ -33,11 +33,11 @@ other operation.
 # ----------
 #
 # The file below contains its C++ and CUDA sources. Without a build, it runs in Python. ``SWISH.build()`` compiles the
-# kernels for which the machine has compilers, and from then on the recipe uses them. The command ``python -m
-# autograd_cookbook build`` does the same for all kernels of this package. The kernels are registered with torch's
-# *stable ABI*, a binary interface that stays the same from release to release. So you need not compile again for
-# another release of torch: one binary works with torch 2.11 and with later releases that support this interface. Each
-# release that this package supports is one of them.
+# C++ kernel if the machine has a C++ compiler, and the CUDA kernel if it has a CUDA compiler. From then on, the recipe
+# uses the compiled kernels. The command ``python -m autograd_cookbook build`` does the same for all kernels of this
+# package. The kernels are registered with torch's *stable ABI*, a binary interface that stays the same from release to
+# release. So you don't have to compile again when you change the release of torch. One binary works with torch 2.11 and
+# with later releases that support this interface. All releases that this package supports do so.
 #
 # .. recipe:: swish
 #
@@ -47,8 +47,8 @@ other operation.
 # * ``STABLE_TORCH_LIBRARY`` gives the operator its name and its schema, the list of its arguments and results with
 #   their types.
 # * ``register_fake`` tells the compiler the shapes of the operator's results.
-# * A ``Function`` connects backward with forward. The gradient is a ``Function``, too, so there is a second derivative.
-#   ``vmap`` uses torch's operations instead of the kernel.
+# * A ``Function`` connects backward with forward. Its backward calls a second ``Function`` that has a backward of its
+#   own, so there is a second derivative. ``vmap`` uses torch's operations instead of the kernel.
 
 # sphinx_gallery_tags = ["black box", "kernel", "second order", "compile"]
 # sphinx_gallery_thumbnail_number = 1
@@ -139,16 +139,18 @@ for name, function in (("wrong", TrustsLayout.apply), ("recipe", swish)):
 
 # %%
 # If you transpose the output of this function, the gradient is wrong, because ``grad_output`` then arrives transposed
-# in memory. To fix this, call ``contiguous`` in the kernel's wrapper, or use the strides in the kernel. Test both
-# cases: transpose the output, and sum it. The backward of ``sum()`` sends one number, expanded with strides of 0.
+# in memory. To fix this, call ``contiguous`` in the kernel's wrapper, or use the strides in the kernel. Write two
+# tests, because each finds a different layout mistake. In the first, transpose the output, multiply it by random
+# weights, and sum, as in the cell above. In the second, sum the output and do nothing else to it: the backward of
+# ``sum()`` sends one number, expanded to the shape of the output, so all strides of ``grad_output`` are 0.
 #
 # What it costs
 # -------------
 #
 # .. costs::
 #
-# The next cell measures the time of forward and backward for :math:`10^6` elements in float32. The recipe keeps the
-# input for backward, which the caller holds anyway.
+# The next cell measures the time of forward and backward for :math:`10^6` elements in float32. For backward, the recipe
+# keeps only its inputs. The caller holds them anyway, so this needs no additional memory.
 
 
 def milliseconds(function):

@@ -21,15 +21,17 @@ export raise if it loses one.
 #
 # An export records the operators that run in forward. The program has the derivative of these operators:
 #
-# * A ``Function`` is not an operator. The export records its forward but not its backward. If the backward was the
-#   derivative of the forward, the program has the same gradient. If the backward returned *another* gradient on
-#   purpose, the program loses it. With ``strict=True``, the export records the forward under ``no_grad``, so the
-#   program loses the gradient of every ``Function`` (torch 2.13).
-# * For an operator of :func:`torch.library.custom_op`, the export records only the name. The process that loads the
-#   program must register the operator before, and this process uses the gradient that it has registered itself.
+# * A ``Function`` is not an operator. The export records its forward but not its backward. If your backward is the
+#   derivative of the forward, the program has the same gradient. If your backward returns *another* gradient on
+#   purpose, the program loses it. In this case, write an operator instead. With ``strict=True``, the export records the
+#   forward under ``no_grad``, so the program loses the gradient of every ``Function`` (torch 2.13).
+# * For an operator of :func:`torch.library.custom_op`, the export records only the name. A process must register the
+#   operator before it loads the program. The program then uses the gradient that this process has registered, and not
+#   the gradient from the process that exported it.
 #
-# For example, take rounding, :math:`r`, with the straight-through gradient. The module has :math:`\bar{x} = \bar{y}`,
-# but the program has :math:`\bar{x} = \bar{y}\, r'(x) = 0`.
+# For example, take rounding, :math:`r`, with the straight-through gradient. In the module, the gradient passes
+# unchanged: :math:`\bar{x} = \bar{y}`. In the program, it is multiplied by the derivative of rounding, which is 0:
+# :math:`\bar{x} = \bar{y}\, r'(x) = 0`.
 #
 # The recipe
 # ----------
@@ -145,7 +147,7 @@ print(next(line[:150] for line in done.stderr.splitlines() if "round_through" in
 assert done.returncode != 0
 
 # %%
-# An exported program can also call SciPy, if an operator calls it, as on the page
+# An exported program can also call SciPy, if you put the call into an operator, as on the page
 # :doc:`/cookbook/06_beyond_autograd/custom_operator`. The next cell exports such a model for batches of any size, and
 # compares the gradients of the loaded program with those of the model:
 
@@ -189,9 +191,9 @@ except RuntimeError as error:
     print("RuntimeError:", error)
 
 # %%
-# With ``strict=True``, the program loses the gradient even if the backward is the derivative of the forward, as for the
-# cube :math:`x^3` in the next cell. The checked export passes its options on to ``torch.export.export``, and raises an
-# error here, too:
+# With ``strict=True``, the program loses the gradient of every ``Function``. The next cell shows it for the cube
+# :math:`x^3`, although its backward is the derivative of the forward. The checked export passes its options on to
+# ``torch.export.export``, and raises an error here, too:
 
 
 class Cube(torch.autograd.Function):
