@@ -38,7 +38,7 @@ RAISED = ("name", "kind", "message", "torch")
 # What a paste need not show of a program. A case that asks of this only may be the reader's though nothing shows it.
 AROUND = ("text: ", "printed: ", "own: ", "told: ", "frames: ", "place: ", "not ")
 FEW = 20  # questions that may share a word that people ask with
-TELLING = 12  # such words that are kept of a question, the rarest
+TELLING = 6  # such words that are kept of a question, the rarest
 PROSE = ("title", "cause", "fix", "change", "harmless", "tell", "borrowed")
 # Nodes of old releases that the installed torch has no longer.
 FORMER_NODES = (

@@ -13,7 +13,7 @@ from typing import Any
 from docs.asked import asked
 
 GUIDE = Path(__file__).parents[1] / "guide"
-LENGTH = 120  # the most characters of the answer, which ends with a sentence
+LENGTH = 100  # the most characters of the answer, which ends with a sentence
 
 
 def questions() -> list[dict[str, Any]]:
