@@ -15,8 +15,8 @@ will learn for which losses these gradients are also right.
 # (Symmetric means that the order of the eigenvalues does not matter.) But in two similar cases, the gradient is wrong
 # or NaN at equal eigenvalues, as the section "The wrong version" shows:
 #
-# * The largest eigenvalue is not smooth. If it is equal to another eigenvalue, it has no derivative, and PyTorch returns
-#   the gradient for one arbitrary eigenvector.
+# * The largest eigenvalue is not smooth. If it is equal to another one, it has no derivative, and PyTorch returns the
+#   gradient for one arbitrary eigenvector.
 # * Second derivatives fail. With ``eigh`` and ``svd``, they are NaN, and ``matrix_function`` raises an error. With
 #   torch's decompositions, they are NaN, or inaccurate if the computed eigenvalues differ by rounding errors.
 #
