@@ -928,7 +928,8 @@ def no_effect_in_backward():
     "torch.autograd.grad was called in compiled code",
     cause="""The compiler does not trace ``torch.autograd.grad``, neither in a compiled function nor in the ``backward``
     of a Function, unless you set the flag that the text names.""",
-    fix="Use ``torch.func.grad``, which is traced.",
+    fix="Use ``torch.func.grad``, which ``torch.compile`` traces. For ``torch.export``, trace the model with "
+    "``make_fx`` first, and export the result.",
     see=("cookbook/07_compile/graph_breaks", "guide/higher_order"),
 )
 def compiled_autograd_grad():
