@@ -11,10 +11,8 @@ from torch import nn
 from torch.autograd import Function
 
 from autograd_cookbook import auditing
-from autograd_cookbook.auditing.checks.execution import prepare
 from autograd_cookbook.auditing.steps import size_of_steps
 from autograd_cookbook.auditing.steps import slope as slope_over_steps
-from autograd_cookbook.auditing.subject import Subject
 from tests.auditing.corpus.families.transforms import ClampLooksBeforeItMasks
 
 slow = pytest.mark.slow("src/autograd_cookbook/auditing", "tests/auditing")
@@ -3774,77 +3772,3 @@ class ExpClampedInBackward(Function):
 def test_a_clamp_in_backward_alone_is_named():
     (found,) = audit(ExpClampedInBackward.apply, (leaf(6),), only=["special_points"]).findings
     assert found.cause.startswith("Backward clamps")
-
-
-class NeedsRows(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.rand(4, dtype=torch.float64))
-
-    def forward(self, x):
-        if x.shape[0] > 3:
-            raise ValueError("at most three rows")
-        return x * self.weight
-
-
-def test_a_call_without_a_graph_gives_parameters_their_requires_grad_back():
-    module = NeedsRows()
-    subject = Subject(module, (leaf(3, 4),))
-    assert prepare(subject) is None
-    subject.value(subject.copies())
-    assert module.weight.requires_grad
-    with pytest.raises(ValueError, match="three rows"):
-        subject.value([torch.ones(4, 4, dtype=torch.float64), module.weight.detach()])
-    assert module.weight.requires_grad
-
-
-class LooksUpBetweenKnots(Function):
-    """Adds to two entries of a table for each query, by assignments that keep one of two queries in a cell."""
-
-    add = staticmethod(lambda grad, cell, part: grad.index_put_((cell,), grad[cell] + part))
-
-    @staticmethod
-    def forward(ctx, table, query):
-        cell = query.floor().long()
-        part = query - cell
-        ctx.save_for_backward(cell, part)
-        ctx.entries = len(table)
-        return table[cell] * (1 - part) + table[cell + 1] * part
-
-    @classmethod
-    def backward(cls, ctx, grad_output):
-        cell, part = ctx.saved_tensors
-        grad = cls.add(grad_output.new_zeros(ctx.entries), cell, grad_output * (1 - part))
-        return cls.add(grad, cell + 1, grad_output * part), None
-
-
-class AddsUpBetweenKnots(LooksUpBetweenKnots):
-    add = staticmethod(lambda grad, cell, part: grad.index_add_(0, cell, part))
-
-
-def test_numbers_that_fall_into_one_cell_are_tried_where_the_sample_has_one_in_each():
-    query = torch.tensor([0.2, 3.7, 2.3, 4.1], dtype=torch.float64)
-    args = leaf(6), query
-    (found,) = audit(LooksUpBetweenKnots.apply, args, only=["special_points"]).findings
-    assert found.severity == "error"
-    assert "two rows that are nearly equal in input 1" in found.summary
-    assert "not their sum" in found.cause
-    assert not audit(AddsUpBetweenKnots.apply, args, only=["special_points"]).findings
-
-
-class SolvesWithConstant(Function):
-    """A linear system whose matrix needs no gradient, and would be singular with two equal rows."""
-
-    @staticmethod
-    def forward(ctx, matrix, rhs):
-        ctx.save_for_backward(matrix)
-        return torch.linalg.solve(matrix, rhs)
-
-    @staticmethod
-    def backward(ctx, grad_output):
-        (matrix,) = ctx.saved_tensors
-        return None, torch.linalg.solve(matrix.mT, grad_output)
-
-
-def test_a_matrix_with_two_rows_that_are_nearly_equal_is_no_finding():
-    assert not audit(SolvesWithConstant.apply, (leaf(4, 4).detach(), leaf(4, 2)), only=["special_points"]).findings

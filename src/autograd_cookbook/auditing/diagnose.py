@@ -56,7 +56,6 @@ ALONE: dict[str, str] = {
 }
 NOT_ZERO = "are not zero, and should be"
 PASSED_ON = "grad_output"
-UNEXPLAINED = "a constant factor is wrong"
 NEARLY = "it is off by less than a hundredth"
 NOT_FINITE = (
     "Zero divided by zero, infinity minus infinity or zero times infinity: a factor is computed that is not finite at "
@@ -138,11 +137,11 @@ def writes_to_leaf(error: BaseException) -> bool:
 def explain(error: BaseException, fix: str = LOOK) -> tuple[str, str]:
     """Cause and fix of an exception that came out of a function; ``fix`` is for one of which no more is known."""
     raised = f"The code, or an operation in it, raises {first_line(error).removesuffix('.')}."
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if frame.line and not frame.filename.startswith(NOT_ITS_OWN):
-            raised += f" This happens in ``{frame.line}`` ({Path(frame.filename).name}, line {frame.lineno})."
-            break
-    return known(error) or (raised, fix)
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(NOT_ITS_OWN)]
+    place = [f" This happens in ``{f.line}`` ({Path(f.filename).name}, line {f.lineno})." for f in frames if f.line][
+        -1:
+    ]
+    return known(error) or (raised + "".join(place), fix)
 
 
 def factor(ratio: float, subject: Subject, slot: int) -> str:
@@ -173,7 +172,7 @@ def factor(ratio: float, subject: Subject, slot: int) -> str:
             return f"it is {ratio:.10g} times the right one, which is {name}: that factor is there once too often"
         if number and near(ratio, 1 / number):
             return f"it is the right one divided by {number:.10g}, which is {name}: that factor is missing"
-    return f"it is {ratio:.10g} times the right one: {UNEXPLAINED}"
+    return f"it is {ratio:.10g} times the right one: a constant factor is wrong"
 
 
 def _numbers(subject: Subject) -> Iterator[tuple[str, float]]:
@@ -229,34 +228,6 @@ def pattern(subject: Subject, slot: int, actual: Tensor, expected: Tensor, outpu
         amount = float(constant[0].real)
         return f"it differs from the right one by {amount:.4g} everywhere: a sum over the whole is missing or added"
     return ""
-
-
-def scaling(actual: Tensor, expected: Tensor) -> str:
-    """How the right gradient is scaled in some dims, or by a matrix, as a preconditioner does; empty if it is not."""
-    a, e = actual.detach(), expected.detach()
-    if a.is_complex() or not a.dim() or not a.isfinite().all() or not e.any():
-        return ""
-    scale = float(e.abs().max())
-    seen = e.abs() > 1e-6 * scale
-    ratio = torch.where(seen, a / e, torch.nan)
-    for d in range(a.dim()):
-        usual = ratio.nanmedian(d, keepdim=True).values
-        several = (seen.sum(d) > 1).sum() > 1  # factors that more than one entry shows
-        if several and torch.allclose(a, usual.nan_to_num() * e, rtol=1e-4, atol=1e-7 * scale):
-            low, high = (float(extreme) for extreme in usual[usual.isfinite()].aminmax())
-            return f"it is the right one times {low:.3g} to {high:.3g}, a factor that is the same along dim {d}"
-    if a.dim() != 2 or a.shape[0] == a.shape[1] or 1 in a.shape:
-        return ""
-    # With more equations than unknowns, a matrix that fits is there for a reason.
-    wide = a.shape[0] < a.shape[1]
-    given, right = (a.mT, e.mT) if wide else (a, e)
-    matrix = torch.linalg.lstsq(right, given).solution
-    symmetric = torch.allclose(matrix, matrix.mT, rtol=1e-3, atol=1e-4 * float(matrix.abs().max()))
-    if not symmetric or float(torch.linalg.eigvalsh(matrix).min()) <= 0:
-        return ""
-    if not torch.allclose(given, right @ matrix, rtol=1e-4, atol=1e-6 * scale):
-        return ""
-    return f"it is the right one times a symmetric positive definite matrix from the {'left' if wide else 'right'}"
 
 
 def in_some(subject: Subject, slot: int, actual: Tensor, expected: Tensor) -> str:

@@ -529,22 +529,10 @@ class Subject:
         """Which slots require grad in a call under ``no_grad``: none, unless forward does something else then."""
         return None if self.asks else [False] * len(self.slots)
 
-    def outputs(self, values: Values | None = None, **options: Any) -> list[Tensor]:
-        """What forward returns without a graph; ``options`` are those of :meth:`run`.
-
-        A parameter of a closure or module is the caller's own tensor: it requires grad afterwards if it did before.
-        """
-        before = [(slot.tensor, slot.tensor.requires_grad) for slot in self.slots if slot.hidden]
-        try:
-            with torch.no_grad():
-                return self.run(values, self.without_graph, **options).outputs
-        finally:
-            for tensor, required in before:
-                tensor.requires_grad_(required)
-
     def value(self, values: Values, function: Callable[..., Any] | None = None) -> Tensor:
         """The outputs that can be differentiated, as one real vector, computed without a graph."""
-        outputs = self.outputs(values, function=function)
+        with torch.no_grad():
+            outputs = self.run(values, self.without_graph, function=function).outputs
         return real([outputs[i] for i in self.active])
 
     def vjp(

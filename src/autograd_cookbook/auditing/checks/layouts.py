@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autograd_cookbook.auditing import stacks
 from autograd_cookbook.auditing.checks import check, finding
 from autograd_cookbook.auditing.checks.gradients import (
     adds_to_zero,
@@ -24,7 +23,7 @@ from autograd_cookbook.auditing.checks.gradients import (
 from autograd_cookbook.auditing.diagnose import explain, first_line
 from autograd_cookbook.auditing.domains import SYMMETRIC, may_be_symmetric
 from autograd_cookbook.auditing.numeric import Derivative
-from autograd_cookbook.auditing.report import Finding, enumerated
+from autograd_cookbook.auditing.report import Finding
 from autograd_cookbook.auditing.roots import REPEATED
 from autograd_cookbook.auditing.subject import Change, Outcome, Refused, Subject, Unmeasured, is_differentiable, real
 from autograd_cookbook.auditing.variation import LAYOUTS, Deviation, deviation
@@ -127,8 +126,9 @@ def _right_in(subject: Subject, name: str, layout: Callable[[Tensor], Tensor]) -
         return
 
     def value(values: list[Tensor]) -> Tensor:
-        outputs = subject.outputs(values, through=layout)
-        return real([outputs[i] for i in subject.active])
+        with torch.no_grad():
+            run = subject.run(values, subject.without_graph, through=layout)
+        return real([run.outputs[i] for i in subject.active])
 
     numeric = Derivative(value, subject.base, slots, subject.coarsest)
     gradient = real(zeros_for_none(subject, grads, slots))
@@ -174,26 +174,19 @@ def _expanded_in_full(subject: Subject, slot: int, d: int, change: Change = torc
 
 
 def _with_batches(subject: Subject) -> Iterator[tuple[str, list[Tensor] | None, Outcome]]:
-    """The sample, and what comes of it; then others, where a batch of one or a single dim hides the layout."""
+    """The sample, and what comes of it; then with three instead of one, where a batch of one hides its layout."""
     yield "", None, subject.expected
-    if subject.random:
+    if subject.random or not any(1 in subject.base[s].shape for s in subject.leaves):
         return
-    others: list[tuple[str, list[Tensor]]] = []
-    if any(1 in subject.base[s].shape for s in subject.leaves):
-        for where, values in resizings(subject, 3):
-            ones = all(n == 1 for _, _, n in _changed(subject, values))
-            if ones and not _out_of_place(subject, values) and accepted(subject, [v.clone() for v in values]):
-                others.append((f"with size 3 in {where}, ", values))
-                break
-    if batch := in_batches(subject):
-        names = enumerated([subject.slots[s].name for s in batch[0]])
-        others.append((f"with a new first dim in {names}, ", batch[1]))
-    for label, values in others:
-        try:
-            outputs, grads = subject.vjp([v.clone() for v in values])
-        except (Exception, SystemExit):
-            continue  # which is the business of the check of sizes
-        yield label, values, (outputs, [None if g is None else g.clone() for g in grads])
+    for where, values in resizings(subject, 3):
+        ones = all(n == 1 for _, _, n in _changed(subject, values))
+        if ones and not _out_of_place(subject, values) and accepted(subject, [v.clone() for v in values]) is not None:
+            try:
+                outputs, grads = subject.vjp([v.clone() for v in values])
+            except (Exception, SystemExit):
+                continue  # which is the business of the check of sizes
+            yield f"with size 3 in {where}, ", values, (outputs, grads)
+            return
 
 
 @check(capability="non_contiguous")
@@ -202,50 +195,46 @@ def grad_output_layouts(subject: Subject) -> Iterator[Finding]:
 
     The operation that follows your function decides the layout. If ``.sum()`` follows, grad_output is one number with
     strides of zero. If ``.mT`` follows, grad_output is transposed. gradcheck tries only contiguous ones.
-    If forward takes one dim more than the sample has, the layouts are tried there as well: a ``view`` that merges dims
-    works for any layout of a single dim.
     """
     for where, values, expected in _with_batches(subject):
-
-        def vjp(change: Change, values: list[Tensor] | None = values) -> Outcome:
-            return subject.vjp(values and [v.clone() for v in values], change=change)
-
         for name, layout in LAYOUTS.items():
             if not _applies(name, expected[0]):
                 continue
-            if (found := deviation(subject, functools.partial(vjp, layout), expected)) and _blamable(subject, found):
+            run = functools.partial(subject.vjp, values and [v.clone() for v in values], change=layout)
+            if (found := deviation(subject, run, expected)) and _blamable(subject, found):
                 yield finding(
                     "error",
                     f"{where}if grad_output is {name}, {found.text}",
                     *found.advice(CONTIGUITY, "Call grad_output.contiguous() first, or honor its strides."),
                 )
                 return
-        for dim in (None, *range(max(o.dim() for o in expected[0]))):
-            try:
-                dense = vjp(functools.partial(_filled, dim=dim))
-            except (Exception, SystemExit):
-                continue
-            dense = (dense[0], [None if g is None else g.clone() for g in dense[1]])
-            if found := deviation(subject, functools.partial(vjp, functools.partial(_spread, dim=dim)), dense):
-                along = "everywhere, as behind sum()" if dim is None else f"along dim {dim}"
-                yield finding(
-                    "error",
-                    f"{where}if grad_output is expanded {along}, {found.text}",
-                    *found.advice(CONTIGUITY, "Call grad_output.contiguous() first, or honor its strides."),
-                )
-                return
 
+    def spread(weights: Tensor, dim: int | None) -> Tensor:
+        if dim is None:
+            return weights.reshape(-1)[:1].reshape([1] * weights.dim()).expand(weights.shape)
+        return (
+            weights.narrow(dim, 0, 1).expand(weights.shape) if dim < weights.dim() and weights.shape[dim] else weights
+        )
 
-def _spread(weights: Tensor, dim: int | None) -> Tensor:
-    """One number instead of all, or of those along a dim, with strides of zero."""
-    if dim is None:
-        return weights.reshape(-1)[:1].reshape([1] * weights.dim()).expand(weights.shape)
-    return weights.narrow(dim, 0, 1).expand(weights.shape) if dim < weights.dim() and weights.shape[dim] else weights
+    def filled(weights: Tensor, dim: int | None) -> Tensor:
+        return spread(weights, dim).clone(memory_format=torch.contiguous_format)
 
-
-def _filled(weights: Tensor, dim: int | None) -> Tensor:
-    """The same with memory of its own."""
-    return _spread(weights, dim).clone(memory_format=torch.contiguous_format)
+    depth = max(o.dim() for o in subject.expected[0])
+    for dim in (None, *range(depth)):
+        try:
+            dense = subject.vjp(change=functools.partial(filled, dim=dim))
+        except (Exception, SystemExit):
+            continue
+        dense = (dense[0], [None if g is None else g.clone() for g in dense[1]])
+        expanded = functools.partial(subject.vjp, change=functools.partial(spread, dim=dim))
+        if found := deviation(subject, expanded, dense):
+            where = "everywhere, as behind sum()" if dim is None else f"along dim {dim}"
+            yield finding(
+                "error",
+                f"if grad_output is expanded {where}, {found.text}",
+                *found.advice(CONTIGUITY, "Call grad_output.contiguous() first, or honor its strides."),
+            )
+            return
 
 
 @check()
@@ -393,8 +382,8 @@ def _seconds(subject: Subject, values: list[Tensor]) -> float:
         runs: list[float] = []
         while len(runs) < 3 and sum(runs) < 0.05:  # the quickest of three, but for what takes long anyway
             start = time.process_time()
-            with contextlib.suppress(Exception):
-                subject.outputs([t.clone() for t in tensors])
+            with torch.no_grad(), contextlib.suppress(Exception):
+                subject.run([t.clone() for t in tensors], subject.without_graph)
             runs.append(time.process_time() - start)
         times.append(min(runs))
     return max(0.0, times[1] - times[0])
@@ -409,7 +398,8 @@ def accepted(subject: Subject, values: list[Tensor]) -> list[Tensor] | None:
     """The outputs for these values, or None if forward refuses them or takes too long."""
     start = time.process_time()
     try:
-        outputs = subject.outputs(values)
+        with torch.no_grad():
+            outputs = subject.run(values, subject.without_graph).outputs
     except (Exception, SystemExit):
         return None
     return outputs if time.process_time() - start < PATIENCE else None
@@ -560,12 +550,6 @@ def _in_full(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
         yield subject.describe(s), values
 
 
-MORE_DIMS = (
-    "Forward takes one dim more than the sample has, and backward is right for the dims of the sample alone: it counts "
-    "them from the front, divides by the sizes of some of them, or squeezes every dim of size one.",
-    "Use the same dims in both, counted from the end as dim=-1, and tell squeeze which dim to drop. Or refuse such "
-    "inputs in forward.",
-)
 IN_FULL = (
     "backward adds up what belongs to one entry: it takes for granted that forward uses each entry for several "
     "results, as in the sample.",
@@ -580,7 +564,7 @@ def sizes(subject: Subject) -> Iterator[Finding]:
     A kernel may work in tiles and skip the remainder, ``squeeze`` may drop a batch of one, and a buffer may fit only
     one batch size. The audit finds this with derivatives along random directions, which take little time at any size.
     An argument of two or more dims that forward expands, such as a bias of all samples, is also tried with an entry for
-    each result. If forward takes one dim more than the sample has, the gradient must be right there as well.
+    each result.
     """
     if not subject.derivative:
         return
@@ -602,9 +586,14 @@ def sizes(subject: Subject) -> Iterator[Finding]:
                 continue
             if _out_of_place(subject, values) or _broken_square(subject, values):
                 continue
-            if (outputs := _comparable(subject, values)) is None:
+            outputs = accepted(subject, [v.clone() for v in values])
+            if outputs is None or max(subject.active) >= len(outputs):
+                continue
+            if not all(is_differentiable(outputs[i]) for i in subject.active):
                 continue
             numbers = real([outputs[i] for i in subject.active])
+            if not numbers.isfinite().all() or not 0 < numbers.numel() < ELEMENTS:
+                continue
             parted = _parted(subject, values)
             broadcasts = parted and _broadcasts(subject, values, numbers)
             if parted and not (broadcasts or _free(subject, values)):
@@ -638,64 +627,6 @@ def sizes(subject: Subject) -> Iterator[Finding]:
             yield from problems
             if problems:
                 return
-    yield from _with_more_dims(subject, start)
-
-
-def _comparable(subject: Subject, values: list[Tensor]) -> list[Tensor] | None:
-    """The outputs for these values, or None if they are refused, take too long, or have no differences."""
-    outputs = accepted(subject, [v.clone() for v in values])
-    if outputs is None or max(subject.active) >= len(outputs):
-        return None
-    if not all(is_differentiable(outputs[i]) for i in subject.active):
-        return None
-    numbers = real([outputs[i] for i in subject.active])
-    return outputs if numbers.isfinite().all() and 0 < numbers.numel() < ELEMENTS else None
-
-
-def _with_more_dims(subject: Subject, start: float) -> Iterator[Finding]:
-    """Nothing, or what is wrong if a function of rows that takes matrices gets some, also those with a size of one."""
-    if (batch := in_batches(subject)) is None:
-        return
-    group, values = batch
-    size = len(values[group[0]])
-    tried = [(size, "", values), (1, "", stacks.stacked(subject, subject.base, group, 1))]
-    for where, ones in resizings(subject, 1):
-        if not _out_of_place(subject, ones):
-            tried.append((size, f" and size 1 in {where}", stacks.stacked(subject, ones, group, size)))
-    names = enumerated([subject.slots[s].name for s in group])
-    for number, (count, where, values) in enumerate(tried):
-        if time.process_time() - start > SECONDS or _comparable(subject, values) is None:
-            continue
-        label = f"with a new first dim of size {count} in {names}{where}"
-        problems = list(along_directions(subject, values, label, MORE_DIMS))
-        if any("backward raises" in p.summary for p in problems):
-            if number == 0:
-                return  # it is noticed: the function is for the dims of the sample
-            continue
-        if problems and any(list(along_directions(subject, v, "", MORE_DIMS)) for v in stacks.slices(values, group)):
-            continue  # it is the numbers, or the size of one, and not the dim
-        yield from problems
-        if problems:
-            return
-
-
-def in_batches(subject: Subject) -> tuple[list[int], list[Tensor]] | None:
-    """The sample with one dim more, and which arguments have it; None if forward does not take that."""
-    if any(callable(a) for a in subject.flat):
-        return None  # what a function among the arguments makes of it is its own matter
-    size = stacks.unused_size(subject)
-    for group in stacks.groups(subject):
-        values = stacks.stacked(subject, subject.base, group, size)
-        if not subject.affordable(sum(v.numel() for v in values)):
-            return None
-        outputs = _comparable(subject, values)
-        if outputs is None or not stacks.is_deeper(subject, outputs):
-            continue
-        # Of equal sizes, forward may take one for another: classes for rows, say.
-        alike = any(len(set(subject.base[s].shape)) < subject.base[s].dim() for s in group)
-        if not alike or stacks.is_batch(subject, values, group, outputs):
-            return group, values
-    return None
 
 
 def _wrong_nearby(subject: Subject) -> list[Finding]:

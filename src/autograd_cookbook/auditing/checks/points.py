@@ -120,12 +120,6 @@ CLAMPED = (
     "If this is intended, declare it: surrogate= with a function that has this gradient. Otherwise remove the clamp.",
 )
 ONE_INDEX = "one index repeated"
-ALIKE = "two rows that are nearly equal"
-SAME_CELL = (
-    "Backward is not right where rows of this argument are close together. If it adds up by an index that it computes "
-    "from them, as the cell of a grid, it keeps one of two gradients, and not their sum.",
-    "Add them up: index_add_, scatter_add_, or index_put_ with accumulate=True.",
-)
 REVERSED = "whole numbers in reverse"
 BOUNDLESS = {"plus infinity": torch.inf, "minus infinity": -torch.inf}
 
@@ -135,8 +129,7 @@ def special_points(subject: Subject) -> Iterator[Finding]:
     """At zeros, ties, kinks and large numbers, the gradient is finite and right if the values are finite.
 
     The check also gives two arguments the same numbers, and varies the other arguments: masks that mask all, nothing or
-    a part, indices in another order or repeated, labels to be ignored, flags, dimensions and numbers. Of numbers that
-    need no gradient, it tries two rows that are nearly equal, which may fall into one cell of a grid. It varies also
+    a part, indices in another order or repeated, labels to be ignored, flags, dimensions and numbers. It varies also
     those that the sample leaves to their defaults.
 
     The audit judges the gradient by differences from both sides. At a kink, it accepts any number between the slopes of
@@ -319,17 +312,12 @@ def _narrows(subject: Subject) -> bool:
 
 
 def _other_arguments(subject: Subject) -> Iterator[tuple[str, list[Tensor]]]:
-    """What the sample does not have: all or nothing masked, an index or a row of numbers that repeats, no length."""
+    """Masks and indices that the sample does not have: all or nothing masked, an index that repeats, no length."""
     for s, slot in enumerate(subject.slots):
         base = subject.base[s]
-        if slot.leaf or not base.numel() or s in subject.recognized or base.is_complex():
+        if slot.leaf or not base.numel() or s in subject.recognized or base.is_floating_point() or base.is_complex():
             continue
-        if base.is_floating_point():
-            if base.dim() == 0 or len(base) < 2:
-                continue
-            # Equal ones would make a matrix singular, and a grid of no width.
-            others = {ALIKE: torch.cat([base[:1], base[:1] + 1e-3 * base[:1].abs(), base[2:]])}
-        elif base.dtype is torch.bool:
+        if base.dtype is torch.bool:
             others = {
                 **{"nothing but False": torch.zeros_like(base), "nothing but True": torch.ones_like(base)},
                 "True and False at random": at_random(base),
@@ -361,7 +349,8 @@ def _ruffled(values: list[Tensor], group: list[int]) -> list[Tensor]:
 
 def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]:
     try:
-        outputs = subject.outputs([v.clone() for v in values])
+        with torch.no_grad():
+            outputs = subject.run([v.clone() for v in values], subject.without_graph).outputs
     except (Exception, SystemExit):
         return  # refused
     if max(subject.active) >= len(outputs):
@@ -460,8 +449,7 @@ def _at(subject: Subject, values: list[Tensor], where: str) -> Iterator[Finding]
                 continue  # a kink for all arguments at once, as a threshold of zero is at zero
         if detail:
             guarded = not odd and is_guarded(subject, values)
-            known = {ONE_INDEX: REPEATED, REVERSED: IN_ORDER, ALIKE: SAME_CELL}
-            cause = next((cause for name, cause in known.items() if where.startswith(name)), MISSED)
+            cause = REPEATED if where.startswith(ONE_INDEX) else IN_ORDER if where.startswith(REVERSED) else MISSED
             if cause is MISSED and not (guarded or odd) and clamps_in_backward(subject, values):
                 cause = CLAMPED
             yield finding(

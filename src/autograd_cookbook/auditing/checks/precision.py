@@ -482,15 +482,15 @@ def _infinities(subject: Subject, values: list[Tensor], dtype: torch.dtype) -> t
 
 def passes_a_pole(subject: Subject, values: list[Tensor]) -> bool:
     """Whether forward takes the logarithm of zero or divides by it on the way."""
-    with _Infinities() as seen:
-        subject.outputs([v.clone() for v in values])
+    with _Infinities() as seen, torch.no_grad():
+        subject.run([v.clone() for v in values], subject.without_graph)
     return seen.pole
 
 
 def decomposes(subject: Subject, values: list[Tensor]) -> bool:
     """Whether forward takes a matrix apart, by SVD, QR or eigenvectors: of a degenerate one, in any of many ways."""
-    with Repetitions() as seen:
-        subject.outputs([v.clone() for v in values])
+    with Repetitions() as seen, torch.no_grad():
+        subject.run([v.clone() for v in values], subject.without_graph)
     names = {operation.overloadpacket.__name__ for operation, *_ in seen.counts}
     return any("svd" in name or "_eig" in name or "_qr" in name for name in names)
 
@@ -517,8 +517,8 @@ def is_guarded(subject: Subject, values: list[Tensor]) -> bool:
     """Whether forward clamps something with such a bound, and clamps nothing so on the sample."""
 
     def guards(values: list[Tensor]) -> bool:
-        with _Guards(near=True) as seen:
-            subject.outputs(values)
+        with torch.no_grad(), _Guards(near=True) as seen:
+            subject.run(values, subject.without_graph)
         return seen.acts
 
     return guards([v.clone() for v in values]) and not guards(subject.copies())
