@@ -3002,7 +3002,7 @@ def test_none_in_another_library_is_not_said_to_be_from_deepspeed() -> None:
         ),
         (
             "RuntimeError: The following operation failed in the TorchScript interpreter.\nRuntimeError: rhs_i >= 0 "
-            'INTERNAL ASSERT FAILED at "/work/torch/csrc/jit/codegen/cuda/scheduler/pointwise.cpp":721',
+            'INTERNAL ASSERT FAILED at "/pytorch/torch/csrc/jit/codegen/cuda/scheduler/pointwise.cpp":721',
             "nvFuser, the fuser of TorchScript, failed inside",
         ),
     ],
