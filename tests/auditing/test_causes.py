@@ -14,7 +14,7 @@ from autograd_cookbook.auditing import audit
 from autograd_cookbook.auditing.checks.execution import BUILT_IN, prepare
 from autograd_cookbook.auditing.checks.gradients import in_brief
 from autograd_cookbook.auditing.subject import Subject
-from tests.harvest.functions import Double
+from tests.harvest.functions import Calls, Double
 
 
 def leaf(*shape):
@@ -1555,27 +1555,21 @@ def test_outputs_that_cannot_be_stacked_are_no_mistake_of_a_rule_for_vmap():
     assert audit(wrapped, (leaf(3),), only=["vmap"], isolate=False).ok
 
 
-class DifferentiatesItsModule(Function):
-    """Calls the module again in backward, as adjoint methods of ODEs do, and leaves an option unused."""
+class CallsWithOption(Calls):
+    """Leaves an option unused."""
 
     @staticmethod
     def forward(ctx, module, option, x, *parameters):
-        ctx.module = module
-        ctx.save_for_backward(x, *parameters)
-        return module(x)
+        return Calls.forward(ctx, module, x, *parameters)
 
     @staticmethod
     def backward(ctx, grad_output):
-        x, *parameters = ctx.saved_tensors
-        with torch.enable_grad():
-            x = x.detach().requires_grad_()
-            found = torch.autograd.grad(ctx.module(x), (x, *parameters), grad_output)
-        return None, None, *found
+        return None, *Calls.backward(ctx, grad_output)
 
 
 def test_a_backward_finds_the_parameters_of_its_module_as_its_forward_left_them():
     """Trying an option calls the function without gradients, which freezes the parameters."""
     module = nn.Linear(3, 3).double()
     arguments = (module, None, leaf(2, 3), *module.parameters())
-    report = audit(DifferentiatesItsModule.apply, arguments, only=["inputs_unchanged"], isolate=False)
+    report = audit(CallsWithOption.apply, arguments, only=["inputs_unchanged"], isolate=False)
     assert report.ok, report

@@ -172,11 +172,11 @@ def _codes() -> Iterator[bytes]:
 def _abbreviated(stored: Any) -> bytes:
     """Return the text of something in ASCII with codes for the most frequent words, after a list of them."""
     text = json.dumps(stored, separators=(",", ":")).encode()
-    counts = Counter(re.findall(WORD, text))
+    counts = Counter(WORD.findall(text))
     often = (word for word, count in counts.items() if count > 3)  # any other takes more in the list than it saves
     words = sorted(often, key=lambda word: ((1 - len(word)) * counts[word], word))
     codes = dict(zip(words, _codes(), strict=False))
-    return b" ".join(codes) + b"\n" + re.sub(WORD, lambda match: codes.get(match[0], match[0]), text)
+    return b" ".join(codes) + b"\n" + WORD.sub(lambda match: codes.get(match[0], match[0]), text)
 
 
 def _written_out(abbreviated: bytes) -> bytes:
@@ -186,6 +186,6 @@ def _written_out(abbreviated: bytes) -> bytes:
     parts = IN_TWO.split(text)
     parts[1::2] = map(meant.__getitem__, parts[1::2])
     text = b"".join(parts)
-    for code in map(bytes, zip(ALONE)):  # faster than with the others
-        text = text.replace(code, meant.get(code, b""))
+    for code, word in itertools.islice(meant.items(), len(ALONE)):  # faster than with the others
+        text = text.replace(code, word)
     return text
