@@ -280,6 +280,13 @@ def family(name: str) -> frozenset[str]:
     return frozenset({name} | {other for other, rows in said.items() if rows & said[name]})
 
 
+def expect_first(text: str, name: str, advice: str) -> None:
+    """That this entry surely explains the text, and begins with this advice."""
+    found = explain(text)
+    assert (found.known, found.entries[0].name) == ("yes", name)
+    assert advice in found.entries[0].advice[0]
+
+
 def names(found: Explanation) -> list[str]:
     return [entry.name for entry in found.entries]
 
@@ -1977,9 +1984,7 @@ LAYOUT = "AssertionError: expected size 128==128, stride 25==1 at dim=1; expecte
     ],
 )
 def test_the_layer_or_the_setting_that_the_text_shows_is_named(text: str, name: str, advice: str) -> None:
-    found = explain(text)
-    assert (found.known, found.entries[0].name) == ("yes", name)
-    assert advice in found.entries[0].advice[0]
+    expect_first(text, name, advice)
 
 
 def test_autocast_keeps_no_weight_of_a_forward_without_gradients_that_a_later_forward_needs() -> None:
@@ -2962,9 +2967,7 @@ def test_short_texts_lead_to_the_entry_that_they_show(text: str, name: str, advi
     ],
 )
 def test_what_more_libraries_say_is_known(text: str, name: str, advice: str) -> None:
-    found = explain(text)
-    assert (found.known, found.entries[0].name) == ("yes", name)
-    assert advice in found.entries[0].advice[0]
+    expect_first(text, name, advice)
 
 
 def test_a_failure_of_a_compiled_function_names_what_a_backend_must_return() -> None:
@@ -3234,9 +3237,7 @@ def test_a_loss_without_dimensions_takes_no_gradient_of_one_element() -> None:
     ],
 )
 def test_observers_trainers_and_old_releases_are_known(text: str, name: str, advice: str) -> None:
-    found = explain(text)
-    assert (found.known, found.entries[0].name) == ("yes", name)
-    assert advice in found.entries[0].advice[0]
+    expect_first(text, name, advice)
 
 
 @pytest.mark.parametrize(
