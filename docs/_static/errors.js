@@ -677,7 +677,7 @@ const judged = (matcher, paste, facts) => {
   const ranked = matcher.rank(paste, facts);
   const last = raised(paste, matcher.rules);
   const message = last ?? quoted(paste, matcher.rules) ?? warned(paste);
-  let general = inGeneral(paste, facts, message, matcher);
+  let general = inGeneral(paste, facts, message, matcher, false);
   const rules = matcher.rules.score;
   const about = facts.holds(rules.proof, message ?? NOTHING, {});
   const enough = (match) => match.score >= rules[about || match.weight >= rules.heavy ? "about" : "maybe"];
@@ -695,7 +695,7 @@ const judged = (matcher, paste, facts) => {
   }
   likely = distinct(matcher, facts, likely);
   const best = likely[0];
-  general = general.replace(`${matcher.rules.layers.at(-1).raised} `, ""); // an entry covers the text
+  general = inGeneral(paste, facts, message, matcher, true);
   const rivals = likely.filter((m) => m === best || rival(best, m, rules));
   const aside = ["warning", "prose", "earlier"].includes(best.message.part) && last && best.message !== last;
   if (aside && best.message.part === "warning") {
@@ -866,7 +866,8 @@ const scope = (facts, message, rules, told) => {
   return { outside: found ? found.says : "", foreign: Boolean(found?.unless || found?.surely) };
 };
 
-const inGeneral = (paste, facts, message, matcher) => {
+// If an entry covers the text, the advice does not say that the index lacks it.
+const inGeneral = (paste, facts, message, matcher, covered) => {
   const rules = matcher.rules.general;
   const whole = { kind: "", text: facts.text, part: "prose" };
   const values = matcher.values(message ?? NOTHING);
@@ -881,7 +882,7 @@ const inGeneral = (paste, facts, message, matcher) => {
     if (layer?.unclear) layer = undefined;
   }
   if (kind) parts.push(kind.says);
-  else if (layer && message) parts.push(layer.raised);
+  else if (layer && message && !(covered && layer.lacking)) parts.push(layer.raised);
   const named = message ? naming(values, rules) : "";
   if (named) parts.push(named);
   if (layer) parts.push(layer.first);

@@ -49,7 +49,7 @@ def judged(matcher: Matcher, paste: Paste, facts: Facts) -> Answer:
     ranked = matcher.rank(paste, facts)
     last = raised(paste, matcher.rules)
     unknown = last or quoted(paste, matcher.rules) or warned(paste)
-    general = in_general(paste, facts, unknown, matcher)
+    general = in_general(paste, facts, unknown, matcher, covered=False)
     rules = matcher.rules["score"]
     about = facts.holds(rules["proof"], unknown or NOTHING, {})
     said = [m for m in ranked if m.score >= rules["about" if about or m.weight >= rules["heavy"] else "maybe"]]
@@ -67,7 +67,7 @@ def judged(matcher: Matcher, paste: Paste, facts: Facts) -> Answer:
         likely = fitting
     likely = distinct(matcher, facts, likely)
     best = likely[0]
-    general = general.replace(f"{matcher.rules['layers'][-1]['raised']} ", "")  # an entry covers the text
+    general = in_general(paste, facts, unknown, matcher, covered=True)
     rivals = [m for m in likely if m is best or rival(best, m, rules)]
     # What the reader wrote, or an older warning, does not explain the exception after it. A warning can announce it.
     aside = best.message.part in (WARNING, PROSE, EARLIER) and last is not None and best.message is not last
@@ -309,8 +309,11 @@ def scope(facts: Facts, message: Message | None, rules: dict[str, Any], told: bo
     return "", False
 
 
-def in_general(paste: Paste, facts: Facts, message: Message | None, matcher: Matcher) -> str:
-    """Return advice for any entry: the kind of the message, the part that raised it, and what to check first."""
+def in_general(paste: Paste, facts: Facts, message: Message | None, matcher: Matcher, *, covered: bool) -> str:
+    """Return advice for any entry: the kind of the message, the part that raised it, and what to check first.
+
+    If an entry covers the text, the advice does not say that the index lacks it.
+    """
     rules = matcher.rules["general"]
     whole = Message("", facts.text, PROSE)
     values = matcher.values(message or NOTHING)
@@ -333,7 +336,7 @@ def in_general(paste: Paste, facts: Facts, message: Message | None, matcher: Mat
         layer = {} if layer.get("unclear") else layer
     if kind:
         parts.append(kind["says"])
-    elif layer and message is not None:
+    elif layer and message is not None and not (covered and layer.get("lacking")):
         parts.append(layer["raised"])
     if message is not None and (named := naming(values, rules)):
         parts.append(named)
